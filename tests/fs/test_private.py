@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.fs import private
-from sidecar.fs.private import open_private, private_directory, write_all, write_private
+from sidecar.fs.private import open_private, private_directory, sync_directory, sync_file, write_all, write_private
 
 
 @pytest.fixture(params=[0o000, 0o022, 0o077, 0o277])
@@ -146,3 +146,14 @@ def test_a_system_that_writes_nothing_is_a_fault(tmp_path: Path, monkeypatch: py
     with pytest.raises(OSError):
         write_all(fd, b"x")
     os.close(fd)
+
+
+def test_files_and_directories_are_brought_to_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    flushed: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: flushed.append(os.fstat(fd).st_ino))
+    sync_file(str(tmp_path / "file"))
+    sync_directory(os.fsencode(tmp_path))
+    assert flushed == [(tmp_path / "file").stat().st_ino, tmp_path.stat().st_ino]
+    with pytest.raises(NotADirectoryError):
+        sync_directory(str(tmp_path / "file"))

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.fs import scan as scanning
 from sidecar.fs.beneath import Blocked, Root
 from sidecar.fs.scan import Listing, is_staging_name, join, scan
 from sidecar.fs.write import Staging
@@ -171,7 +170,6 @@ def test_a_failed_look_at_an_entry_is_a_fault_and_a_vanished_entry_is_not(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "stat", failing(errno.EIO))
-        patch.setattr(scanning.os, "stat", failing(errno.EIO))
         listing = listed(root)[b""]
     assert listing.fault is not None and listing.fault.errno == errno.EIO and not listing.steady
     with monkeypatch.context() as patch:

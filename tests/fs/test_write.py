@@ -213,7 +213,7 @@ def test_an_exchange_needs_both(staging: Staging, work: Path) -> None:
     with pytest.raises(FileNotFoundError):
         staging.exchange(b"no-such-name", b"there")
     assert (work / "there").read_bytes() == b"old"
-    assert os.listdir(work) == sorted(["there", os.fsdecode(staging.name)], reverse=os.listdir(work)[0] == "there")
+    assert set(os.listdir(work)) == {"there", os.fsdecode(staging.name)}
 
 
 def test_an_exchange_without_the_call_puts_the_old_back_when_it_fails(
@@ -473,20 +473,16 @@ def test_no_byte_of_a_racing_writer_is_lost(staging: Staging, work: Path, how: s
 
     thread = threading.Thread(target=write)
     thread.start()
-    kept: list[bytes] = []
-    ours = 0
     try:
         for _ in range(200):
             name = staging.stage(b"ours", 0o644)
-            with contextlib.suppress(FileNotFoundError, FileExistsError, Displaced):
+            with contextlib.suppress(FileNotFoundError, FileExistsError):
                 if how == "place":
                     staging.place(name, b"there")
-                    ours += 1
                 elif how == "exchange":
                     staging.exchange(name, b"there")
-                    ours += 1
             with contextlib.suppress(FileNotFoundError):
-                kept.append(staging.read(staging.park(b"there")))
+                staging.park(b"there")
     finally:
         stop.set()
         thread.join()
