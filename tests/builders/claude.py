@@ -222,7 +222,7 @@ class ClaudeSession:
         snapshot: bool = True,
         **fields: Any,
     ) -> str:
-        """Send a prompt; returns its uuid. `fields` add to or replace the record's own (`origin=…`; None leaves out)."""
+        """Send a prompt; returns its uuid. `fields` add to or replace the record's own (None leaves out)."""
         self.prompt_id = new_uuid()
         own: Json = {"promptId": self.prompt_id, "message": {"role": "user", "content": text}}
         typed = self.entrypoint == "cli"
