@@ -44,6 +44,7 @@ class Origin(StrEnum):
     IDLE = "idle"  # outside every turn
     OTHER = "other-session"
     REWIND = "rewind"
+    BEFORE = "before"  # no later than the target: a rewind brought the old state back
 
 
 class CheckpointKind(StrEnum):
@@ -106,6 +107,17 @@ class State:
 
 
 ABSENT = State(Kind.ABSENT)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A stretch of a path's timeline: [from_at, to_at), to_at None while it holds."""
+
+    state: State
+    from_at: int
+    to_at: int | None
+    changed_lo: int  # the earliest and
+    changed_at: int  # the latest instant at which the change that began it was made
 
 
 def unknown(reason: Reason) -> State:

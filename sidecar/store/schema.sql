@@ -16,6 +16,7 @@ CREATE TABLE blob (
     refs       INTEGER NOT NULL DEFAULT 0 CHECK (refs >= 0)
 );
 CREATE INDEX blob_key ON blob (key);
+CREATE INDEX blob_unused ON blob (id) WHERE refs = 0;
 
 -- Apart from `blob`, so that counting a reference does not rewrite the bytes.
 CREATE TABLE blob_data (blob INTEGER PRIMARY KEY, data BLOB NOT NULL);
@@ -25,7 +26,16 @@ CREATE TABLE doomed (file TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TRIGGER blob_unreferenced AFTER UPDATE OF refs ON blob WHEN NEW.refs = 0 BEGIN
     DELETE FROM blob WHERE id = NEW.id;
 END;
+CREATE TABLE tally (id INTEGER PRIMARY KEY CHECK (id = 1), blobs INTEGER NOT NULL, bytes INTEGER NOT NULL);
+INSERT INTO tally VALUES (1, 0, 0);
+CREATE TRIGGER blob_new AFTER INSERT ON blob BEGIN
+    UPDATE tally SET blobs = blobs + 1, bytes = bytes + NEW.stored_bytes;
+END;
+CREATE TRIGGER blob_resized AFTER UPDATE OF stored_bytes ON blob BEGIN
+    UPDATE tally SET bytes = bytes + NEW.stored_bytes - OLD.stored_bytes;
+END;
 CREATE TRIGGER blob_gone AFTER DELETE ON blob BEGIN
+    UPDATE tally SET blobs = blobs - 1, bytes = bytes - OLD.stored_bytes;
     DELETE FROM blob_data WHERE blob = OLD.id;
     INSERT OR IGNORE INTO doomed SELECT OLD.file WHERE OLD.file IS NOT NULL;
 END;
@@ -83,13 +93,7 @@ CREATE TABLE session (
     transcript  TEXT NOT NULL,
     cwd         TEXT NOT NULL,                -- where it started; its records' relative paths begin there
     cap         INTEGER NOT NULL,
-    attached_at INTEGER NOT NULL,
-    imported    INTEGER NOT NULL DEFAULT 0    -- how many history records have been looked at
-) WITHOUT ROWID;
-
-CREATE TABLE cursor (
-    transcript TEXT PRIMARY KEY, session TEXT NOT NULL, device INTEGER NOT NULL, inode INTEGER NOT NULL,
-    offset INTEGER NOT NULL, probe BLOB NOT NULL, read_at INTEGER NOT NULL
+    attached_at INTEGER NOT NULL
 ) WITHOUT ROWID;
 
 CREATE TABLE message (

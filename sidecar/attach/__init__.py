@@ -1,0 +1,1 @@
+"""Attach: joins an agent's transcripts with a workspace. The running sidecar."""

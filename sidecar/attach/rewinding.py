@@ -1,0 +1,254 @@
+"""A whole rewind, from the question to the record: what the verbs `rewind`, `undo` and `diff` share.
+
+    bring the timeline up to now --> gather --> plan --> (dry: stop) --> before-rewind state --> carry out --> record
+
+A dry run does the same inside a transaction that is rolled back: it changes nothing, in the workspace or the store.
+"""
+
+import contextlib
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from sidecar import errors
+from sidecar.attach import owner
+from sidecar.attach.asking import ask_capturer
+from sidecar.attach.catchup import catch_up, make_capturer
+from sidecar.attach.settings import Settings
+from sidecar.capture.ignore import Verdict
+from sidecar.checkpoint.apply import enforce_caps, remember_state
+from sidecar.fs.beneath import Blocked, Root
+from sidecar.fs.places import Places
+from sidecar.model import Checkpoint, CheckpointKind, Kind, Reason, Row, Stat, State
+from sidecar.rewind.apply import Carrier, RewindOutcome, Target, rows_after
+from sidecar.rewind.diff import count_lines
+from sidecar.rewind.gather import Gatherer
+from sidecar.rewind.plan import Action, RewindPlan, Wish, plan_rewind
+from sidecar.rewind.recover import recover
+from sidecar.store.home import identify
+from sidecar.store.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a person asked for."""
+
+    checkpoint: Checkpoint
+    only: tuple[bytes, ...] = ()
+    everything: bool = False
+    outside: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A plan, and what it would change in lines."""
+
+    plan: RewindPlan
+    insertions: int
+    deletions: int
+    scanned: bool
+    recovered: int | None  # entries that an interrupted rewind had left, put back
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A rewind that was carried out; `undo` is the checkpoint of the state just before, None if nothing was to do."""
+
+    prepared: Prepared
+    outcome: RewindOutcome
+    undo: str | None
+
+
+class Rewinding:
+    """One rewind of one workspace."""
+
+    def __init__(self, workspace: Workspace, settings: Settings) -> None:
+        self.workspace = workspace
+        self.settings = settings
+        self.clock = settings.clock
+
+    # Looking --------------------------------------------------------------------------------------------------------
+
+    def rehearse(self, request: Request, show: Callable[[Prepared], None] = lambda _prepared: None) -> Prepared:
+        """Plan and change nothing. `show` is called while the contents that the plan names can be read."""
+        result: Prepared | None = None
+        with self._places() as places:
+            scanned = not self._ask()
+            with contextlib.suppress(_RollBack), self.workspace.database.transaction():
+                self.workspace.blobs.rehearsing = True
+                try:
+                    if scanned:
+                        catch_up(self.workspace, places, self.settings)
+                    result = self._plan(request, places, scanned=scanned, recovered=None)
+                    show(result)
+                finally:
+                    self.workspace.blobs.rehearsing = False
+                raise _RollBack
+        assert result is not None
+        return result
+
+    def _ask(self) -> bool:
+        """Ask the live capturer to write down all that happened; False if there is none that answers."""
+        if owner.capturer(self.workspace) is None:
+            return False
+        return ask_capturer(self.workspace, answer_ms=self.settings.checkpoints.time.capture_answer_ms)
+
+    @contextlib.contextmanager
+    def _places(self) -> Iterator[Places]:
+        root = self.workspace.root
+        places = Places(Root.open(root))
+        try:
+            if identify(places.root.path).key != self.workspace.key:
+                raise errors.NoWorkspace(path=root, why="another directory has taken its place")
+            yield places
+        finally:
+            places.close()
+
+    def _plan(self, request: Request, places: Places, *, scanned: bool, recovered: int | None) -> Prepared:
+        capturer = make_capturer(self.workspace, places, self.settings)
+
+        def ignored(path: bytes, is_directory: bool) -> bool:
+            return not path.startswith(b"/") and (
+                capturer.rules.verdict(path, is_directory=is_directory) is not Verdict.CAPTURED
+            )
+
+        gatherer = Gatherer(self.workspace, places, ignored)
+        candidates = gatherer.candidates(request.checkpoint)
+        timeout = self.settings.checkpoints.time.turn_timeout_s
+        people = gatherer.people(self.clock.now(), timeout)
+        at, session = request.checkpoint.at, request.checkpoint.session
+        wish = Wish(session, at, request.only, request.everything, request.outside)
+        plan = plan_rewind(candidates, wish, people)
+        insertions = deletions = 0
+        for action in plan.actions:
+            added, taken = self.count(action)
+            insertions += added
+            deletions += taken
+        return Prepared(plan, insertions, deletions, scanned, recovered)
+
+    def count(self, action: Action) -> tuple[int, int]:
+        """Give the lines that one action adds and takes away."""
+        if action.now.blob == action.then.blob:
+            return 0, 0
+        return count_lines(self.content(action.now), self.content(action.then))
+
+    def content(self, state: State) -> bytes | None:
+        """Give a state's bytes; None where there is no file."""
+        return self.workspace.blobs.get(state.blob) if state.blob is not None else None
+
+    # Doing ----------------------------------------------------------------------------------------------------------
+
+    def carry_out(
+        self,
+        request: Request,
+        note: Callable[[Done], None],
+        confirm: Callable[[Prepared], bool] = lambda _prepared: True,
+    ) -> Done | None:
+        """Rewind; `note` writes down what it means for the stack of rewinds, in the same transaction.
+
+        Refuses (Busy) while another process rewinds this workspace. None: the person said no.
+        """
+        with owner.own_rewind(self.workspace), self._places() as places:
+            recovered = recover(self.workspace, places, self._save)
+            prepared = self._bring_up_to_now(request, places, recovered)
+            if not prepared.plan.actions:
+                outcome = RewindOutcome(kept=list(prepared.plan.kept))
+                return Done(prepared, outcome, None)
+            if not confirm(prepared):
+                return None
+            before = str(uuid.uuid4())
+            with self.workspace.database.transaction():
+                remember_state(
+                    self.workspace,
+                    request.checkpoint.session,
+                    before,
+                    self.clock.now(),
+                    CheckpointKind.BEFORE_REWIND,
+                    prompt=f"before going back to {request.checkpoint.message}",
+                )
+            policy = self.settings.checkpoints
+            carrier = Carrier(
+                self.workspace,
+                places,
+                self.clock,
+                self._save,
+                retry_ms=policy.time.retry_write_ms,
+                ceiling_bytes=policy.limits.file_bytes,
+            )
+            target = Target(request.checkpoint.session, request.checkpoint.message, before)
+            try:
+                outcome = carrier.run(prepared.plan, target)
+            except errors.RewindFailed:
+                with self.workspace.database.transaction():
+                    self.workspace.instants.remove(request.checkpoint.session, before)
+                raise
+            done = Done(prepared, outcome, before)
+            carrier.finish(lambda actions: self._record(actions, places, request.checkpoint.session, before, done, note))
+            self.workspace.blobs.bury()
+            return done
+
+    def _bring_up_to_now(self, request: Request, places: Places, recovered: int | None) -> Prepared:
+        asked = self._ask()
+        if not asked:
+            lock = owner.own_capture(self.workspace)  # None: one is alive that does not answer; its rows are respected
+            try:
+                catch_up(self.workspace, places, self.settings)
+            finally:
+                if lock is not None:
+                    lock.release()
+        return self._plan(request, places, scanned=not asked, recovered=recovered)
+
+    def _record(
+        self,
+        actions: Sequence[Action],
+        places: Places,
+        session: str,
+        before: str,
+        done: Done,
+        note: Callable[[Done], None],
+    ) -> None:
+        """Write down what the rewind made of each path, and make the before-rewind state end just before it."""
+        at = self.clock.now()
+        self.workspace.instants.move(session, before, at - 1)
+        for action in actions:
+            root, below = places.of(action.path)
+            try:
+                stat = root.stat(below)
+            except Blocked:
+                stat = None
+            known = self.workspace.ledger.known(action.path)
+            rows = rows_after(self.workspace, action, at)
+            self.workspace.ledger.replace(action.path, known, rows, stat, at)
+        note(done)
+        enforce_caps(
+            self.workspace,
+            session,
+            cap=self._cap(session),
+            before_rewinds=self.settings.checkpoints.limits.before_rewind,
+        )
+
+    def _cap(self, session: str) -> int:
+        row = self.workspace.instants.session(session)
+        return row.cap if row is not None else self.settings.checkpoints.profiles["default"]
+
+    def _save(self, path: bytes, content: bytes, stat: Stat) -> None:
+        """Keep bytes that the store does not have as the path's newest version."""
+        now = self.clock.now()
+        with self.workspace.blobs.writing(), self.workspace.database.transaction():
+            state = State(Kind.FILE, self.workspace.blobs.put(content), len(content), stat.mode)
+            known = self.workspace.ledger.known(path)
+            start = now if known is None else max(now, known.row.from_at + 1)
+            rows = [Row(state, start, None, start, start)]
+            if known is not None:
+                rows.insert(0, replace(known.row, to_at=start))
+            self.workspace.ledger.replace(path, known, rows, None, now)
+            self.workspace.blobs.drop_unused()
+
+
+class _RollBack(Exception):
+    """Ends a rehearsal."""
+
+
+def is_partial(outcome: RewindOutcome) -> bool:
+    """Tell whether something that should have come back did not (exit code 3)."""
+    return bool(outcome.failed) or any(reason is Reason.BLOB_MISSING for _, reason in outcome.kept)

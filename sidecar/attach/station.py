@@ -1,0 +1,204 @@
+"""One workspace of a running sidecar: its suspects, and when they are written down.
+
+Order of a round (`loop`): events are taken, the transcripts are read to their end, a barrier proves that every change
+made before that was heard of; only then are suspects looked at and placed, together with the messages that were read.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from sidecar.capture.apply import CaptureOutcome, Capturer, Finding, Suspect
+from sidecar.capture.place import Evidence, Mark
+from sidecar.clock import MS, SECOND, Clock
+from sidecar.policy.tables import CheckpointPolicy
+from sidecar.store.workspace import Workspace
+from sidecar.watch import Event, What
+
+MARKS_KEPT = 60 * SECOND
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A suspect as its events add up."""
+
+    proved_until: int
+    first: int | None
+    last: int | None
+    count: int
+    read_at: int
+    listing: bool
+    named: bool = False
+
+    def suspect(self, path: bytes) -> Suspect:
+        """Turn what was gathered into something to look at."""
+        evidence = Evidence(self.proved_until, single=self.count == 1, first=self.first, last=self.last)
+        return Suspect(path, evidence, self.read_at, listing=self.listing, named=self.named)
+
+
+class Station:
+    """A workspace and what is going on in it."""
+
+    def __init__(self, workspace: Workspace, capturer: Capturer, policy: CheckpointPolicy, clock: Clock) -> None:
+        self.workspace = workspace
+        self.capturer = capturer
+        self.policy = policy
+        self.clock = clock
+        self.proved_until = 0  # every change before this instant was heard of
+        self.scanned_at = 0
+        self.coverage: int | None = None
+        self.covered_until = 0
+        self.marks: dict[tuple[str, str], Mark] = {}
+        self._pending: dict[bytes, Pending] = {}
+        self._unstable: dict[bytes, Pending] = {}
+
+    # Suspects -------------------------------------------------------------------------------------------------------
+
+    def note(self, event: Event, proved_until: int) -> None:
+        """Make the path of an event a suspect. `proved_until`: when all was known before this event was taken."""
+        listing = event.what is What.FOLDER
+        old = self._pending.get(event.path)
+        if old is None:
+            self._pending[event.path] = Pending(
+                proved_until, event.position, event.position, 1, event.read_at, listing
+            )
+            return
+        known = old.last is not None and event.position > old.last
+        self._pending[event.path] = replace(
+            old,
+            last=event.position if old.first is not None else None,
+            count=old.count + 1 if known or old.last is None else old.count,
+            read_at=max(old.read_at, event.read_at),
+            listing=old.listing or listing,
+        )
+
+    def name(self, path: bytes) -> None:
+        """Make a path that a tool call named a suspect."""
+        old = self._pending.get(path) or Pending(self.scanned_at, None, None, 0, 0, listing=False)
+        self._pending[path] = replace(old, named=True)
+
+    @property
+    def busy(self) -> bool:
+        """Tell whether there is anything to look at."""
+        return bool(self._pending)
+
+    # Writing down ---------------------------------------------------------------------------------------------------
+
+    def survey(self, *, covered: bool, proved_until: int, progress: Callable[[int], None]) -> CaptureOutcome:
+        """Compare the whole tree with what is known and write down what differs.
+
+        `covered`: watching was unbroken since `proved_until`; else nothing is claimed of the time between.
+        """
+        started = self.clock.now()
+        evidence = Evidence(proved_until, covered=covered)
+        outcome = self._write(self.capturer.survey(evidence, progress), None)
+        self.scanned_at = started
+        return outcome
+
+    def write_down(self, finish: Callable[[], None] | None = None, *, unstable: bool = False) -> CaptureOutcome:
+        """Look at all suspects and write down what became of them; `finish` joins the last transaction.
+
+        `unstable`: also at paths that somebody was writing to when they were last looked at.
+        """
+        pending, self._pending = self._pending, {}
+        if unstable:
+            pending = {**self._unstable, **pending}
+            self._unstable = {}
+        findings = self.capturer.look(pending[path].suspect(path) for path in pending)
+        return self._write(findings, finish)
+
+    def rescan(self, finish: Callable[[], None] | None = None) -> CaptureOutcome:
+        """Look at the whole tree although events were heard: what nobody told is found by its stat."""
+        started = self.clock.now()
+        findings = self.capturer.survey(Evidence(self.scanned_at), lambda _files: None)
+        outcome = self._write(findings, finish)
+        self.scanned_at = started
+        return outcome
+
+    def _write(self, findings: Iterator[Finding], finish: Callable[[], None] | None) -> CaptureOutcome:
+        changed: list[bytes] = []
+        again: list[Suspect] = []
+        unstable: list[Suspect] = []
+        total = 0
+        for batch, last in _batches(findings, self.policy.batch.bytes):
+            with self.workspace.blobs.writing(), self.workspace.database.transaction():
+                outcome = self.capturer.commit(batch, self._marks(batch))
+                if last:
+                    if finish is not None:
+                        finish()
+                    self._extend_coverage()
+                    self.workspace.ledger.release(self.clock.now() - self.policy.time.record_grace_ms * MS)
+            changed.extend(outcome.changed)
+            again.extend(outcome.again)
+            unstable.extend(outcome.unstable)
+            total += outcome.bytes
+        self.workspace.blobs.bury()
+        self._pending.update({suspect.path: _pending_again(suspect) for suspect in again})
+        self._unstable.update({suspect.path: _pending_again(suspect) for suspect in unstable})
+        return CaptureOutcome(tuple(changed), tuple(again), tuple(unstable), total)
+
+    def _marks(self, batch: Sequence[Finding]) -> list[Mark]:
+        """Give the messages that a batch's changes may straddle."""
+        if not batch:
+            return []
+        slack = self.policy.time.before_slack_ms * MS
+        since = min(min(f.suspect.evidence.proved_until, f.changed_at) for f in batch) - slack
+        ordered = {mark.at: mark for mark in self.marks.values()}
+        known = {at: ordered.get(at, Mark(at)) for at in self.workspace.instants.marks_since(since)}
+        known.update((at, mark) for at, mark in ordered.items() if at >= since)
+        return list(known.values())
+
+    def add_mark(self, session: str, uuid: str, mark: Mark) -> None:
+        """Remember between which events a message's record was appended, as long as a change may ask for it."""
+        horizon = self.clock.now() - MARKS_KEPT
+        self.marks = {key: old for key, old in self.marks.items() if old.at >= horizon}
+        self.marks[session, uuid] = mark
+
+    # Coverage -------------------------------------------------------------------------------------------------------
+
+    def begin_coverage(self, at: int) -> None:
+        """Say that from here on every change is heard of."""
+        with self.workspace.database.transaction():
+            self.coverage = self.workspace.ledger.begin_coverage(at)
+        self.covered_until = at
+
+    def end_coverage(self, at: int | None = None) -> None:
+        """Say that changes may have been missed since the last proof."""
+        if self.coverage is not None:
+            with self.workspace.database.transaction():
+                self._extend_coverage()
+            self.coverage = None
+
+    def prove(self, until: int, *, extend_after: int) -> None:
+        """Note that every change before an instant was heard of; written down when it is worth a commit."""
+        self.proved_until = max(self.proved_until, until)
+        if self.coverage is not None and self.proved_until - self.covered_until > extend_after and not self._pending:
+            with self.workspace.database.transaction():
+                self._extend_coverage()
+                self.workspace.ledger.release(self.clock.now() - self.policy.time.record_grace_ms * MS)
+
+    def _extend_coverage(self) -> None:
+        if self.coverage is not None and self.proved_until > self.covered_until:
+            self.workspace.ledger.extend_coverage(self.coverage, self.proved_until)
+            self.covered_until = self.proved_until
+
+
+def _pending_again(suspect: Suspect) -> Pending:
+    evidence = suspect.evidence
+    count = 2  # whatever kept it from being written down may have changed it too
+    return Pending(
+        evidence.proved_until, evidence.first, evidence.last, count, suspect.read_at, suspect.listing, suspect.named
+    )
+
+
+def _batches(findings: Iterable[Finding], ceiling: int) -> Iterator[tuple[list[Finding], bool]]:
+    """Cut findings into batches of at most so many bytes; the last one is told, and comes even if it is empty."""
+    batch: list[Finding] = []
+    size = 0
+    for finding in findings:
+        weight = len(finding.content or b"") + 512
+        if batch and size + weight > ceiling:
+            yield batch, False
+            batch, size = [], 0
+        batch.append(finding)
+        size += weight
+    yield batch, True

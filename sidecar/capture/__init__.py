@@ -1,0 +1,1 @@
+"""Capture: reading what changed in a workspace and placing it on the timeline."""

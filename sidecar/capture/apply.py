@@ -1,0 +1,268 @@
+"""Look at suspects and write what changed of them into the timeline.
+
+Two steps, so that no transaction is open while the workspace is read: `look` (and `survey`, the full scan) give
+findings with the bytes they read; `commit` places them among the messages and writes them. A finding whose row was
+replaced by another process in between is dropped and its path stays a suspect.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from sidecar.capture.ignore import IgnoreRules, Verdict
+from sidecar.capture.place import Evidence, Mark, Slack, place
+from sidecar.capture.plan import LINKED, Limits, Look, judge
+from sidecar.clock import MS, Clock
+from sidecar.fs.beneath import Blocked
+from sidecar.fs.places import Places
+from sidecar.fs.read import Gone, Linked, Unread, Whole, read_whole
+from sidecar.fs.scan import scan
+from sidecar.model import ABSENT, Kind, Reason, Row, Stat, State, unknown
+from sidecar.policy.tables import CheckpointPolicy
+from sidecar.store.ledger import Known
+from sidecar.store.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A path that something may have happened to."""
+
+    path: bytes
+    evidence: Evidence
+    read_at: int = 0  # of the last event that told of it
+    listing: bool = False  # a directory whose names may have changed
+    named: bool = False  # a tool call named it: captured although a pattern ignores it
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a look at one path found."""
+
+    suspect: Suspect
+    known: Known | None
+    state: State | None  # None: the row stands, or `content` is the state
+    content: bytes | None
+    stat: Stat | None
+    changed_at: int
+    seen_at: int
+    listed_at: int | None = None  # a directory whose names were all seen at this instant
+
+    @property
+    def path(self) -> bytes:
+        """The path that was looked at."""
+        return self.suspect.path
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureOutcome:
+    """What a commit did."""
+
+    changed: tuple[bytes, ...]
+    again: tuple[Suspect, ...]  # not written: busy, or replaced under us
+    unstable: tuple[Suspect, ...]  # somebody is writing to them
+    bytes: int
+
+
+class Capturer:
+    """The one that reads a workspace's files; at most one a workspace is at work (see `attach.owner`)."""
+
+    def __init__(
+        self, workspace: Workspace, places: Places, rules: IgnoreRules, policy: CheckpointPolicy, clock: Clock
+    ) -> None:
+        self.workspace = workspace
+        self.ledger = workspace.ledger
+        self.places = places
+        self.root = places.root
+        self.rules = rules
+        self.policy = policy
+        self.clock = clock
+        self.slack = Slack(policy.time.before_slack_ms * MS, policy.time.after_slack_ms * MS)
+        self.limits = Limits(policy.limits.file_bytes, policy.limits.small_ignored_bytes, self.slack.before)
+
+    # Looking --------------------------------------------------------------------------------------------------------
+
+    def look(self, suspects: Iterable[Suspect]) -> Iterator[Finding]:
+        """Find what became of suspects; the names of new or changed directories are followed down."""
+        stack = sorted(suspects, key=lambda suspect: suspect.path, reverse=True)
+        while stack:
+            suspect = stack.pop()
+            known = self.ledger.known(suspect.path) if suspect.path else None
+            now = self._stat(suspect.path)
+            finding = self._examine(suspect, known, now) if suspect.path else None
+            listed_at, below = self._below(suspect, known, now, finding)
+            if listed_at is not None:
+                finding = replace(finding or self._found(suspect, known, None, now), listed_at=listed_at)
+            stack.extend(reversed(below))
+            if finding is not None:
+                yield finding
+
+    def survey(self, evidence: Evidence, progress: Callable[[int], None] = lambda _files: None) -> Iterator[Finding]:
+        """Compare the whole tree with what is known: the truth, when events are not to be trusted."""
+        known_all = self.ledger.known_all()
+        seen: set[bytes] = set()
+        files = 0
+        for listing in scan(self.root, b"", self._enter):
+            prefix = listing.path + b"/" if listing.path else b""
+            if listing.fault is not None:  # its names are not known; what is known of them stands
+                seen.update(path for path in known_all if path.startswith(prefix))
+                continue
+            folder, known = Suspect(listing.path, evidence), known_all.get(listing.path)
+            found = self._examine(folder, known, listing.stat) if listing.path else None
+            yield replace(found or self._found(folder, known, None, listing.stat), listed_at=listing.listed_at)
+            for name, stat in listing.entries:
+                path = prefix + name
+                seen.add(path)
+                if stat.kind is Kind.DIRECTORY and self._enter(path, stat):
+                    continue  # it comes as a listing of its own
+                finding = self._examine(Suspect(path, evidence), known_all.get(path), stat)
+                if finding is not None:
+                    yield finding
+                files += 1
+            progress(files)
+        for path in sorted(known_all):
+            if path not in seen and path and not path.startswith(b"/") and known_all[path].state != ABSENT:
+                yield from filter(None, [self._examine(Suspect(path, evidence), known_all[path], self._stat(path))])
+
+    def _stat(self, path: bytes) -> Stat | None:
+        try:
+            root, below = self.places.of(path)
+            return root.stat(below)
+        except (Blocked, FileNotFoundError):
+            return None  # what lies behind a link is not in the workspace
+
+    def _enter(self, path: bytes, stat: Stat) -> bool:
+        return self._verdict(path, stat) is Verdict.CAPTURED and stat.device == self.root.device
+
+    def _verdict(self, path: bytes, stat: Stat | None) -> Verdict:
+        if path.startswith(b"/"):
+            return Verdict.CAPTURED  # asked for by name: no rule of the workspace speaks of it
+        return self.rules.verdict(path, is_directory=stat is not None and stat.kind is Kind.DIRECTORY)
+
+    def _examine(self, suspect: Suspect, known: Known | None, now: Stat | None) -> Finding | None:
+        verdict = self._verdict(suspect.path, now)
+        if suspect.named and verdict in (Verdict.IGNORED_FILE, Verdict.IGNORED_FOLDER):
+            verdict = Verdict.CAPTURED
+        looked = judge(
+            known.state if known else None,
+            known.stat if known else None,
+            known.seen_at if known else 0,
+            now,
+            verdict,
+            self.limits,
+        )
+        if looked is Look.READ:
+            return self._read(suspect, known)
+        if looked is Look.NOTHING:
+            return None
+        return self._found(suspect, known, None if looked is Look.REFRESH else looked, now)
+
+    def _read(self, suspect: Suspect, known: Known | None) -> Finding | None:
+        seen_at = self.clock.now()  # before the bytes: a stat as young as this proves nothing later
+        root, below = self.places.of(suspect.path)
+        read = read_whole(root, below, ceiling_bytes=self.limits.file_bytes, attempts=self.policy.batch.attempts)
+        match read:
+            case Whole(content=content, stat=stat, sure=True):
+                return replace(self._found(suspect, known, None, stat), content=content, seen_at=seen_at)
+            case Whole(stat=stat):
+                return self._found(suspect, known, unknown(Reason.UNSTABLE), stat)
+            case Linked(stat=stat):
+                return self._found(suspect, known, LINKED, stat)
+            case Unread(reason=reason, stat=stat):
+                return self._found(suspect, known, unknown(reason), stat)
+            case Gone():
+                return self._found(suspect, known, ABSENT, None) if known and known.state != ABSENT else None
+
+    def _found(self, suspect: Suspect, known: Known | None, state: State | None, stat: Stat | None) -> Finding:
+        seen_at = self.clock.now()
+        changed_at = min(seen_at, stat.ctime_ns if stat is not None else self._parent_changed_at(suspect.path, seen_at))
+        return Finding(suspect, known, state, None, stat, changed_at, seen_at)
+
+    def _parent_changed_at(self, path: bytes, seen_at: int) -> int:
+        """A removal is no later than the last change of the directory that the name was in, if that still stands."""
+        parent = self._stat(dirname(path))
+        return parent.ctime_ns if parent is not None and parent.kind is Kind.DIRECTORY else seen_at
+
+    def _below(
+        self, suspect: Suspect, known: Known | None, now: Stat | None, finding: Finding | None
+    ) -> tuple[int | None, list[Suspect]]:
+        """Give the suspects that follow from a directory: its names, and what is gone from it."""
+        path, evidence = suspect.path, replace(suspect.evidence, single=False, last=None)
+        was_folder = not path or (known is not None and known.state.kind is Kind.DIRECTORY)
+        if now is None or now.kind is not Kind.DIRECTORY or (path and self._verdict(path, now) is not Verdict.CAPTURED):
+            gone = self.ledger.known_below(path) if was_folder and finding is not None else {}
+            return None, [Suspect(child, evidence) for child in gone if b"/" not in child[len(path) + 1 :]]
+        known_stat = known.stat if known is not None else None
+        same_folder = was_folder and (not path or (known_stat is not None and known_stat.inode == now.inode))
+        if same_folder and not suspect.listing:
+            return None, []
+        listed_at = self.clock.now()
+        try:
+            names = {name for name, _ in self.root.list(path)}
+        except (Blocked, OSError):  # gone, or not to be read: the next look says which
+            return None, []
+        prefix = path + b"/" if path else b""
+        here = {child[len(prefix) :] for child in self.ledger.known_below(path)} if was_folder else set()
+        lost = {name for name in here if b"/" not in name} - names
+        return listed_at, [Suspect(prefix + name, evidence) for name in sorted(names | lost)]
+
+    # Writing --------------------------------------------------------------------------------------------------------
+
+    def commit(self, findings: Sequence[Finding], marks: Sequence[Mark]) -> CaptureOutcome:
+        """Place findings among the messages and write them. Inside a transaction and `blobs.writing()`.
+
+        Survives: a crash at any point; either all of it is there, or none.
+        """
+        busy = self.workspace.rewinds.journal_paths()
+        changed: list[bytes] = []
+        again: list[Suspect] = []
+        unstable: list[Suspect] = []
+        for finding in findings:
+            path = finding.path
+            fresh = self.ledger.known(path) if path else None
+            if path in busy or (fresh and fresh.version) != (finding.known and finding.known.version):
+                again.append(finding.suspect)
+                continue
+            rows = self._place(finding, fresh, marks)
+            if rows:
+                self.ledger.replace(path, fresh, rows, finding.stat, finding.seen_at)
+                changed.append(path)
+            elif path:
+                self.ledger.refresh(path, finding.stat, finding.seen_at)
+            self._note_folder(finding, rows)
+            if finding.state is not None and finding.state.reason is Reason.UNSTABLE:
+                unstable.append(finding.suspect)
+        self.workspace.blobs.drop_unused()
+        return CaptureOutcome(tuple(changed), tuple(again), tuple(unstable), sum(len(f.content or b"") for f in findings))
+
+    def _place(self, finding: Finding, fresh: Known | None, marks: Sequence[Mark]) -> tuple[Row, ...]:
+        state = finding.state
+        if finding.content is not None and finding.stat is not None:
+            blob = self.workspace.blobs.put(finding.content)
+            state = State(Kind.FILE, blob, len(finding.content), finding.stat.mode)
+        if state is None:
+            return ()
+        evidence, changed_at = finding.suspect.evidence, finding.changed_at
+        if evidence.single and changed_at > finding.suspect.read_at:
+            evidence = replace(evidence, single=False)  # it changed again after the event was read
+        if fresh is None:
+            evidence = replace(evidence, absent_since=self.ledger.listed_since(dirname(finding.path)))
+        if state != ABSENT and (fresh is None or fresh.state == ABSENT):
+            # A moved folder's children keep their ctime: a path cannot be older than the folder that it is in.
+            parent = self.ledger.known(dirname(finding.path))
+            if parent is not None and parent.state.kind is Kind.DIRECTORY:
+                changed_at = max(changed_at, parent.row.from_at)
+        return place(fresh.row if fresh else None, state, changed_at, evidence, marks, self.slack)
+
+    def _note_folder(self, finding: Finding, rows: tuple[Row, ...]) -> None:
+        path, state = finding.path, finding.state
+        if state is not None and state.kind in (Kind.LINK, Kind.UNKNOWN):
+            self.ledger.forget_folder(path)
+        if finding.listed_at is None:
+            return
+        # While there was no such directory there was nothing in it either.
+        before = rows[0] if len(rows) > 1 and rows[0].state.kind in (Kind.ABSENT, Kind.FILE) else None
+        self.ledger.list_folder(path, finding.listed_at if before is None else before.from_at)
+
+
+def dirname(path: bytes) -> bytes:
+    """Give the directory that a relative path is in; the root's is the root."""
+    return path.rpartition(b"/")[0]

@@ -1,0 +1,159 @@
+"""Where on the timeline a change belongs. Pure.
+
+A content's change instant is its ctime, the parameter `changed_at`. Three things qualify it:
+
+* *Proof.* The state before is certain only until `proved_until`: the last instant at which everything that had
+  happened was known and none of it touched the path. If more than one thing happened since, what lay between that
+  instant and the ctime of what was read is anybody's guess: an unknown row covers it.
+* *Order.* Within [T - before, T + after] of a message's instant T the ctime is not believed: kernels stamp by ticks,
+  and records cut their times to milliseconds. There the order decides in which the path's events and the transcript's
+  append arrived from the kernel. Without it the state at T is unknown (`unstable`).
+* *Coverage.* Across a time that nobody watched, the state before ends with the watching (`unknown-then`).
+
+A removal has no ctime of its own. It lies between `proved_until` and `changed_at`, and where that interval straddles a
+message the path counts as present: creating it again destroys nothing.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from sidecar.model import ABSENT, Kind, Reason, Row, State, unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known of a change besides what was read."""
+
+    proved_until: int  # the state before certainly stood until here
+    single: bool = False  # exactly one thing happened to the path since
+    first: int | None = None  # positions of the path's first and
+    last: int | None = None  # last event since; None where no event told
+    covered: bool = True  # watching was unbroken since proved_until
+    absent_since: int | None = None  # for a path without a row: it is known not to have existed from here on
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A message's instant, and the positions between which its record was appended."""
+
+    at: int
+    first: int | None = None
+    last: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Slack:
+    """Within [T - before, T + after] of a message at T the ctime is not believed; nanoseconds."""
+
+    before: int
+    after: int
+
+
+class Order(Enum):
+    """Whether a change came before a message's record, by the order of their events."""
+
+    BEFORE = "before"
+    AFTER = "after"
+    UNSURE = "unsure"
+
+
+def order(evidence: Evidence, mark: Mark) -> Order:
+    """Compare the events of a path with the append of a message's record."""
+    if mark.first is None or mark.last is None:
+        return Order.UNSURE
+    if evidence.last is not None and evidence.last < mark.first:
+        return Order.BEFORE
+    if evidence.first is not None and evidence.first > mark.last:
+        return Order.AFTER
+    return Order.UNSURE
+
+
+def place(
+    old: Row | None,
+    state: State,
+    changed_at: int,
+    evidence: Evidence,
+    marks: Iterable[Mark],
+    slack: Slack,
+) -> tuple[Row, ...]:
+    """Give the rows that replace `old`, the row that holds now: none if nothing changed.
+
+    The rows are adjacent, begin where `old` begins (or where the path is first known), and the last one holds.
+    Rule: DESIGN section 2, "When did it change?".
+    """
+    relevant = sorted(marks, key=lambda mark: mark.at)
+    if state == ABSENT:
+        return _place_removal(old, changed_at, evidence, relevant, slack)
+    sure_from, from_at = _interval(old, state, changed_at, evidence, relevant, slack)
+    same = old is not None and old.state == state
+    if same and evidence.covered and not any(sure_from <= mark.at < from_at for mark in relevant):
+        return ()
+    changed_lo, changed_from = (old.changed_lo, old.changed_at) if old is not None and same else (from_at, from_at)
+    rows = _before(old, sure_from, evidence)
+    if rows and sure_from < from_at:
+        rows.append(_gap(sure_from, from_at, evidence))
+    rows.append(Row(state, from_at, None, changed_lo, changed_from))
+    return tuple(rows)
+
+
+def _interval(
+    old: Row | None, state: State, changed_at: int, evidence: Evidence, marks: list[Mark], slack: Slack
+) -> tuple[int, int]:
+    """Give [sure_from, from_at): the stretch over which neither the old state nor the new one is certain."""
+    sure, start = evidence.proved_until, changed_at
+    if sure >= start or (evidence.single and evidence.covered):
+        sure = start
+    if state.kind is Kind.UNKNOWN and state.reason is Reason.UNSTABLE:
+        start = sure = min(sure, start)  # nothing was read whole: no ctime speaks for it
+    for mark in marks:
+        near = mark.at - slack.before <= changed_at <= mark.at + slack.after
+        verdict = order(evidence, mark)
+        if verdict is Order.AFTER and (near or sure <= mark.at < start or state.kind is Kind.UNKNOWN):
+            sure, start = max(sure, mark.at + 1), max(start, mark.at + 1)
+        elif verdict is Order.BEFORE and near:
+            start = min(start, mark.at)
+            sure = min(sure, start)
+        elif verdict is Order.UNSURE and near:
+            sure, start = min(sure, mark.at), max(start, mark.at + 1)
+    if old is not None:
+        sure = max(sure, old.from_at + 1)
+    return sure, max(sure, start)
+
+
+def _place_removal(
+    old: Row | None, changed_at: int, evidence: Evidence, marks: list[Mark], slack: Slack
+) -> tuple[Row, ...]:
+    if old is None or old.state == ABSENT:
+        return ()
+    earliest, latest = min(evidence.proved_until, changed_at), changed_at
+    for mark in marks:
+        verdict = order(evidence, mark)
+        near = mark.at - slack.before <= latest <= mark.at + slack.after
+        if verdict is Order.BEFORE and (near or earliest <= mark.at < latest):
+            latest = min(latest, mark.at)
+            earliest = min(earliest, latest)
+        elif verdict is Order.AFTER and (near or earliest <= mark.at):
+            earliest, latest = max(earliest, mark.at + 1), max(latest, mark.at + 1)
+        elif near:
+            latest = max(latest, mark.at + 1)
+    latest = max(latest, old.from_at + 1)
+    earliest = max(min(earliest, latest), old.from_at + 1)
+    gone = Row(ABSENT, latest, None, earliest, latest)
+    if evidence.covered or earliest >= latest:
+        return (*_before(old, latest, evidence), gone)
+    return (*_before(old, earliest, evidence), _gap(earliest, latest, evidence), gone)
+
+
+def _before(old: Row | None, end: int, evidence: Evidence) -> list[Row]:
+    if old is not None:
+        return [Row(old.state, old.from_at, end, old.changed_lo, old.changed_at)]
+    since = evidence.absent_since
+    if since is not None and since < end:
+        return [Row(ABSENT, since, end, since, since)]
+    return []
+
+
+def _gap(start: int, end: int, evidence: Evidence) -> Row:
+    reason = Reason.UNSTABLE if evidence.covered else Reason.UNKNOWN_THEN
+    return Row(unknown(reason), start, end, start, start)

@@ -1,0 +1,73 @@
+"""Which instant a message stands for, and what kind of checkpoint it gets. Pure."""
+
+from dataclasses import dataclass
+
+from sidecar.clock import MS
+from sidecar.model import CheckpointKind, UserMessage
+
+STEP = 1_000  # nanoseconds between two messages of one millisecond
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a record came to us; instants."""
+
+    read_at: int
+    previous_read_at: int | None  # None: not read before, the record is history
+    written_by: int | None  # the record was on disk by then, where the file's ctime tells
+    written_after: int | None  # the newest time of a record before it in the file
+
+
+@dataclass(frozen=True, slots=True)
+class Watching:
+    """What the timeline knows of an instant."""
+
+    covered: bool  # it lies inside unbroken watching
+    since: int | None  # the first instant of any watching
+    imported: bool  # the agent's own history has a record of this message
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a message's checkpoint is."""
+
+    kind: CheckpointKind
+    state: str  # live, or before-attach: nothing is known of it
+    timeline: bool
+
+
+def instant_of(message: UserMessage, reading: Reading, previous: int | None) -> int:
+    """Give the instant that a message stands for.
+
+    Its own time, never later than we read it; a queued prompt's is when its record was written (SPEC A2), because its
+    own time is when it was typed. Two messages of one millisecond keep the order of their records: `previous` is the
+    instant of the one before.
+    """
+    at = message.at if message.at is not None else reading.written_by or reading.read_at
+    if message.queued:
+        at = max(at, reading.written_after or at, reading.written_by or at)
+    at = min(at, reading.read_at)
+    if previous is not None and previous >= at and previous // MS == at // MS:
+        at = previous + STEP
+    return at
+
+
+def appended_live(at: int, reading: Reading, grace: int) -> bool:
+    """Tell whether a record is news: appended while we followed, with a time since the read before.
+
+    `grace` in nanoseconds: transcripts lag behind their records' times.
+    """
+    return reading.previous_read_at is not None and at >= reading.previous_read_at - grace
+
+
+def standing_of(at: int, *, live: bool, watching: Watching) -> Standing:
+    """Say what a message can be restored from (SPEC A2, A6; DESIGN section 2).
+
+    News, and whatever lies inside watching or in a pause of it, is answered by the timeline, path by path. Older
+    messages have the agent's own history, or nothing: a ctime alone makes no checkpoint.
+    """
+    if live or watching.covered or (watching.since is not None and at >= watching.since):
+        return Standing(CheckpointKind.MESSAGE, "live", timeline=True)
+    if watching.imported:
+        return Standing(CheckpointKind.IMPORTED, "live", timeline=False)
+    return Standing(CheckpointKind.MESSAGE, "before-attach", timeline=False)

@@ -1,0 +1,37 @@
+"""Who made a change: computed from its instant and the turns of all sessions. Pure."""
+
+from collections.abc import Iterable, Sequence
+
+from sidecar.clock import MS
+from sidecar.model import Origin, Row, Turn
+
+Edits = Sequence[tuple[str, int]]  # (session, instant) of the tool calls that named one path
+
+
+def origin_of(row: Row, *, after: int, session: str, turns: Iterable[Turn], edits: Edits = ()) -> Origin:
+    """Say who made the change that began a row, as a session sees it that looks back to an instant `after`.
+
+    A change that may lie inside a turn or outside it counts as the turn's: a rewind of it loses nothing. In two
+    sessions' turns at once it is the one's whose tool call named the path, else the other's (it is left alone).
+    """
+    if row.changed_at <= after:
+        return Origin.BEFORE
+    return origin_between(row.changed_lo, row.changed_at, session=session, turns=turns, edits=edits)
+
+
+def origin_between(lo: int, at: int, *, session: str, turns: Iterable[Turn], edits: Edits = ()) -> Origin:
+    """Say in whose turns the stretch [lo, at] of instants lies; records cut their times to milliseconds."""
+    hits = [turn for turn in turns if turn.start <= at and (turn.end is None or lo <= turn.end + MS)]
+    if not hits:
+        return Origin.IDLE
+    sessions = {turn.session for turn in hits}
+    named = {
+        who
+        for who, when in edits
+        if any(t.session == who and t.start <= when and (t.end is None or when <= t.end + MS) for t in hits)
+    }
+    if session in named and (sessions == {session} or named == {session}):
+        return Origin.TOOL
+    if sessions == {session}:
+        return Origin.TURN
+    return Origin.OTHER

@@ -1,0 +1,66 @@
+"""Turns, and the paths that tool calls named: who was at work when.
+
+A turn runs from a user message to the agent's own sign of its end. One without an end has ended when its session wrote
+nothing for the policy's time-out; until then it is open. Every method that writes belongs inside a transaction.
+"""
+
+from sidecar.model import Turn
+from sidecar.store.database import Database
+
+_OF_INSTANT = "session = ? AND start_at = (SELECT max(start_at) FROM turn WHERE session = ? AND start_at <= ?)"
+
+
+class Turns:
+    """The turns of one workspace's sessions."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    def begin(self, session: str, at: int) -> None:
+        """Record that a turn begins; one still open ends where it begins."""
+        self.database.execute(
+            "UPDATE turn SET end_at = max(start_at, ?) WHERE session = ? AND end_at IS NULL AND start_at < ?",
+            (at, session, at),
+        )
+        self.database.execute(
+            "INSERT OR IGNORE INTO turn (session, start_at, end_at, last_at) VALUES (?, ?, NULL, ?)", (session, at, at)
+        )
+
+    def end(self, session: str, at: int) -> None:
+        """Record that the turn of an instant ended, unless it is known to have."""
+        self.database.execute(
+            f"UPDATE turn SET end_at = ?, last_at = max(last_at, ?) WHERE end_at IS NULL AND {_OF_INSTANT}",
+            (at, at, session, session, at),
+        )
+
+    def touch(self, session: str, at: int) -> None:
+        """Record a sign of life in the turn of an instant."""
+        self.database.execute(f"UPDATE turn SET last_at = max(last_at, ?) WHERE {_OF_INSTANT}", (at, session, session, at))
+
+    def prolong(self, session: str, at: int) -> None:
+        """Record work in the turn of an instant: it lasted at least until then, whatever was said before."""
+        self.database.execute(
+            f"UPDATE turn SET last_at = max(last_at, ?), end_at = max(end_at, ?) WHERE {_OF_INSTANT}",
+            (at, at, session, session, at),
+        )
+
+    def named(self, session: str, path: int, at: int) -> None:
+        """Record that a tool call of the session named a path."""
+        self.database.execute("INSERT OR IGNORE INTO edit (session, path, at) VALUES (?, ?, ?)", (session, path, at))
+
+    def all(self, *, now: int, timeout: int) -> list[Turn]:
+        """Give all turns, ended by the time-out where nothing else ended them; nanoseconds."""
+        rows = self.database.all("SELECT session, start_at, end_at, last_at FROM turn ORDER BY start_at")
+        return [
+            Turn(session, start, last + timeout if end is None and last + timeout < now else end)
+            for session, start, end, last in rows
+        ]
+
+    def edits(self) -> dict[bytes, list[tuple[str, int]]]:
+        """Give the sessions and instants at which tool calls named each path."""
+        found: dict[bytes, list[tuple[str, int]]] = {}
+        for name, session, at in self.database.execute(
+            "SELECT p.name, e.session, e.at FROM edit e JOIN path p ON p.id = e.path"
+        ):
+            found.setdefault(bytes(name), []).append((session, at))
+        return found
