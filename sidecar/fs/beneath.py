@@ -9,6 +9,7 @@ import builtins
 import contextlib
 import errno
 import os
+import re
 import stat as bits
 from collections.abc import Iterator
 from typing import Literal, Self
@@ -27,6 +28,7 @@ _LIST = os.O_DIRECTORY | os.O_RDONLY
 _NAME = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK)
 _READ = os.O_RDONLY | os.O_NONBLOCK
 _NOATIME = getattr(os, "O_NOATIME", 0)
+_MALFORMED = re.compile(rb"(?:\A|/)\.{0,2}(?:/|\Z)|\0")  # an empty component, `.` or `..`; a NUL
 _PATIENCE = 8  # times that a component may change its kind between two looks at it
 
 
@@ -69,10 +71,9 @@ def components(path: bytes) -> builtins.list[bytes]:
     """Split a relative path; the root itself has none. Raises Blocked("escape") for anything malformed."""
     if not path:
         return []
-    parts = path.split(b"/")
-    if b"\0" in path or any(part in (b"", b".", b"..") for part in parts):
+    if _MALFORMED.search(path):
         raise Blocked(path, "escape")
-    return parts
+    return path.split(b"/")
 
 
 class Root:

@@ -8,6 +8,7 @@ call, and by tests that walk the other way.
 import ctypes
 import errno
 import fcntl
+import functools
 import os
 import platform
 import sys
@@ -52,6 +53,11 @@ class _OpenHow(ctypes.Structure):
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
+@functools.cache
+def _how(flags: int) -> _OpenHow:
+    return _OpenHow(flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0, _RESOLVE)
+
+
 def open_beneath(dir_fd: int, path: bytes, flags: int) -> int | None:
     """Open a path of any depth below a directory, through no link and into no other mount.
 
@@ -61,14 +67,13 @@ def open_beneath(dir_fd: int, path: bytes, flags: int) -> int | None:
     global OPENAT2  # noqa: PLW0603  learnt once for the process
     if not OPENAT2:
         return None
-    flags |= os.O_NOFOLLOW | os.O_CLOEXEC
-    how = _OpenHow(flags, 0, _RESOLVE)
+    how = _how(flags)
     result: int = _libc.syscall(
         ctypes.c_long(_SYS_OPENAT2),
         ctypes.c_int(dir_fd),
         ctypes.c_char_p(path),
         ctypes.byref(how),
-        ctypes.c_size_t(ctypes.sizeof(how)),
+        ctypes.c_size_t(24),  # of the structure
     )
     if result >= 0:
         return result

@@ -12,9 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sidecar.errors import NoWorkspace
-from sidecar.fs.beneath import Blocked, Root
+from sidecar.fs.beneath import Blocked, Root, components
 from sidecar.fs.read import Gone, Linked, Unread, Whole, read_whole
 from sidecar.fs.write import Staging
 from sidecar.model import Kind
@@ -251,6 +253,37 @@ def test_a_part_of_the_same_file_system_mounted_inside_is_a_mount_too(
 
 
 @pytest.mark.root
+@pytest.mark.usefixtures("both_walks")
+def test_a_file_of_another_file_system_mounted_over_ours_is_not_opened(
+    root: Root, work: Path, tmp_path: Path, mount: Callable[..., None]
+) -> None:
+    (tmp_path / "other").mkdir()
+    mount("-t", "tmpfs", "none", str(tmp_path / "other"))
+    (tmp_path / "other/file").write_bytes(b"other")
+    (work / "file").write_bytes(b"ours")
+    mount("--bind", str(tmp_path / "other/file"), str(work / "file"))
+    with pytest.raises(Blocked, match="mount"):
+        root.open_read(b"file")
+    with pytest.raises(Blocked, match="mount"):
+        root.chmod(b"file", 0o777)
+    assert root.path_is_mountpoint(b"file")
+
+
+@pytest.mark.usefixtures("both_walks")
+def test_another_device_without_a_mount_is_not_entered(root: Root, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a subvolume is: the kernel sees no mount there, only the device number differs."""
+    (work / "sub/in").mkdir(parents=True)
+    monkeypatch.setattr(root, "device", root.device + 1)
+    before = len(os.listdir("/proc/self/fd"))
+    for path in (b"sub", b"sub/in"):
+        with pytest.raises(Blocked, match="mount"):
+            root.list(path)
+    with pytest.raises(Blocked, match="mount"):
+        root.chmod(b"sub", 0o777)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.root
 def test_an_owner_without_rights_of_root(work: Path) -> None:
     """Walk through a folder that may be entered and not listed, and set the mode of a file that may not be read."""
     (work / "pass/in").mkdir(parents=True)
@@ -366,3 +399,21 @@ def test_an_attacker_who_swaps_a_folder_for_a_link_gains_nothing(
     assert (before.st_mode, before.st_ctime_ns) == (after.st_mode, after.st_ctime_ns)
     assert os.listdir(outside / "deep") == []
     assert sorted(os.listdir(outside)) == ["deep", "secret"]
+
+
+@pytest.mark.parametrize("path", [b"...", b"..a", b"a..", b".git/.x", b"a/...", b"-", b"\n", b"a\n", b"~", b" "])
+def test_names_that_only_look_odd_are_names(root: Root, path: bytes) -> None:
+    assert components(path) == path.split(b"/")
+    assert root.stat(path) is None
+
+
+@given(st.lists(st.sampled_from([b"", b".", b"..", b"...", b"a", b"\n", b".\n", b"\0", b"\xff"]), min_size=1))
+def test_a_path_is_its_components_or_escapes(parts: list[bytes]) -> None:
+    path = b"/".join(parts)
+    if path == b"":
+        assert components(path) == []
+    elif any(part in (b"", b".", b"..") or b"\0" in part for part in parts):
+        with pytest.raises(Blocked):
+            components(path)
+    else:
+        assert components(path) == parts

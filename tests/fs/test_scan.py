@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.fs.beneath import Blocked, Root
+from sidecar.fs.read import TICK_NS
 from sidecar.fs.scan import Listing, is_staging_name, join, scan
 from sidecar.fs.write import Staging
 from sidecar.model import Kind, Stat
@@ -207,6 +208,27 @@ def test_a_directory_that_changes_while_listed_is_listed_again(
     listing = listed(root)[b""]
     assert not listing.steady
     assert len(changes) == 3
+
+
+def test_a_directory_that_just_changed_is_believed_only_after_its_tick(root: Root, work: Path) -> None:
+    (work / "file").write_bytes(b"x")
+    listing = listed(root)[b""]
+    assert listing.steady
+    assert listing.listed_at - listing.stat.ctime_ns >= TICK_NS
+
+
+def test_a_directory_removed_while_listed_is_a_fault(root: Root, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (work / "dir").mkdir()
+    real = os.listdir
+
+    def remove(fd: int) -> list[str]:
+        if (work / "dir").exists() and os.fstat(fd).st_ino == (work / "dir").stat().st_ino:
+            (work / "dir").rmdir()
+        return real(fd)
+
+    monkeypatch.setattr(os, "listdir", remove)
+    fault = listed(root)[b"dir"].fault
+    assert fault is not None and fault.errno == errno.ENOENT
 
 
 @pytest.mark.usefixtures("both_walks")

@@ -354,6 +354,11 @@ def test_a_folder_that_was_moved_away_is_not_removed_under_its_name(staging: Sta
     assert (work / os.fsdecode(staging.name)).is_dir()
 
 
+def test_a_folder_that_was_removed_is_no_error(staging: Staging, work: Path) -> None:
+    (work / os.fsdecode(staging.name)).rmdir()
+    assert staging.close() is False
+
+
 def test_what_is_parked_can_be_read_and_scanned_like_a_workspace(staging: Staging, work: Path) -> None:
     tree = _parked_tree(staging, work)
     outcome = read_whole(staging.inside, tree + b"/inner", ceiling_bytes=9, attempts=3)
