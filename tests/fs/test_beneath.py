@@ -299,6 +299,10 @@ from sidecar.fs.read import Unread, Whole, has_writer, read_whole
 from sidecar.fs.scan import scan
 from sidecar.fs.write import Staging
 from sidecar.model import Reason
+# Only now: an interpreter in root's home could not be started by anybody else.
+os.setgroups([])
+os.setresgid(65534, 65534, 65534)
+os.setresuid(65534, 65534, 65534)
 root = Root.open(sys.argv[1])
 os.chmod(sys.argv[1] + "/pass", 0o311)
 os.chmod(sys.argv[1] + "/shut", 0)
@@ -340,7 +344,7 @@ except NoWorkspace as error:
         if folder.stat().st_uid == 0 and not folder.stat().st_mode & 0o001:
             folder.chmod(folder.stat().st_mode | 0o011)
     done = subprocess.run(
-        ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable, "-c", program, str(work)],
+        [sys.executable, "-c", program, str(work)],
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,

@@ -2,6 +2,7 @@
 
 import errno
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from sidecar.fs.private import open_private, private_directory, sync_directory, 
 
 
 @pytest.fixture(params=[0o000, 0o022, 0o077, 0o277])
-def umask(request: pytest.FixtureRequest) -> object:
+def umask(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[int]:
     old = os.umask(request.param)
     yield request.param
     os.umask(old)
