@@ -80,7 +80,7 @@ class Digest:
                 continue
             at = instant_of(message, item.reading, self._last_instant)
             self._last_instant = at
-            watching = Watching(ledger.covered_at(at), ledger.coverage_start(), imported(message.uuid))
+            watching = Watching(ledger.coverage_start(), imported(message.uuid))
             standing = standing_of(at, live=appended_live(at, item.reading, grace), watching=watching)
             found[message.uuid] = NewMessage(message, at, standing)
         return list(found.values())
@@ -115,9 +115,7 @@ class Digest:
             before_rewinds=self.policy.limits.before_rewind,
         )
         gone = {(one.session, one.message) for one in evicted}
-        return DigestOutcome(
-            tuple(one for one in closed if (one.session, one.message) not in gone), tuple(evicted)
-        )
+        return DigestOutcome(tuple(one for one in closed if (one.session, one.message) not in gone), tuple(evicted))
 
     def _write_turn(self, item: News, fresh: dict[str, NewMessage]) -> None:
         session, turns = self.session.session, self.workspace.turns

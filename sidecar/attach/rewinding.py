@@ -183,7 +183,9 @@ class Rewinding:
                     self.workspace.instants.remove(request.checkpoint.session, before)
                 raise
             done = Done(prepared, outcome, before)
-            carrier.finish(lambda actions: self._record(actions, places, request.checkpoint.session, before, done, note))
+            carrier.finish(
+                lambda actions: self._record(actions, places, request.checkpoint.session, before, done, note)
+            )
             self.workspace.blobs.bury()
             return done
 

@@ -27,12 +27,11 @@ class Pending:
     count: int
     read_at: int
     listing: bool
-    named: bool = False
 
     def suspect(self, path: bytes) -> Suspect:
         """Turn what was gathered into something to look at."""
         evidence = Evidence(self.proved_until, single=self.count == 1, first=self.first, last=self.last)
-        return Suspect(path, evidence, self.read_at, listing=self.listing, named=self.named)
+        return Suspect(path, evidence, self.read_at, listing=self.listing)
 
 
 class Station:
@@ -47,6 +46,7 @@ class Station:
         self.scanned_at = 0
         self.coverage: int | None = None
         self.covered_until = 0
+        self._files = 0
         self.marks: dict[tuple[str, str], Mark] = {}
         self._pending: dict[bytes, Pending] = {}
         self._unstable: dict[bytes, Pending] = {}
@@ -58,9 +58,7 @@ class Station:
         listing = event.what is What.FOLDER
         old = self._pending.get(event.path)
         if old is None:
-            self._pending[event.path] = Pending(
-                proved_until, event.position, event.position, 1, event.read_at, listing
-            )
+            self._pending[event.path] = Pending(proved_until, event.position, event.position, 1, event.read_at, listing)
             return
         known = old.last is not None and event.position > old.last
         self._pending[event.path] = replace(
@@ -72,9 +70,14 @@ class Station:
         )
 
     def name(self, path: bytes) -> None:
-        """Make a path that a tool call named a suspect."""
-        old = self._pending.get(path) or Pending(self.scanned_at, None, None, 0, 0, listing=False)
-        self._pending[path] = replace(old, named=True)
+        """Make a path that a tool call named a suspect, now and at every look at the whole tree."""
+        self.capturer.named.add(path)
+        self._pending.setdefault(path, Pending(self.scanned_at, None, None, 0, 0, listing=False))
+
+    @property
+    def small(self) -> bool:
+        """Tell whether looking at the whole tree costs little."""
+        return self._files <= self.policy.limits.scan_files
 
     @property
     def busy(self) -> bool:
@@ -83,14 +86,26 @@ class Station:
 
     # Writing down ---------------------------------------------------------------------------------------------------
 
-    def survey(self, *, covered: bool, proved_until: int, progress: Callable[[int], None]) -> CaptureOutcome:
+    def survey(
+        self,
+        *,
+        covered: bool,
+        proved_until: int,
+        progress: Callable[[int], None] = lambda _files: None,
+        finish: Callable[[], None] | None = None,
+    ) -> CaptureOutcome:
         """Compare the whole tree with what is known and write down what differs.
 
         `covered`: watching was unbroken since `proved_until`; else nothing is claimed of the time between.
         """
         started = self.clock.now()
         evidence = Evidence(proved_until, covered=covered)
-        outcome = self._write(self.capturer.survey(evidence, progress), None)
+
+        def count(files: int) -> None:
+            self._files = files
+            progress(files)
+
+        outcome = self._write(self.capturer.survey(evidence, count), finish)
         self.scanned_at = started
         return outcome
 
@@ -108,11 +123,7 @@ class Station:
 
     def rescan(self, finish: Callable[[], None] | None = None) -> CaptureOutcome:
         """Look at the whole tree although events were heard: what nobody told is found by its stat."""
-        started = self.clock.now()
-        findings = self.capturer.survey(Evidence(self.scanned_at), lambda _files: None)
-        outcome = self._write(findings, finish)
-        self.scanned_at = started
-        return outcome
+        return self.survey(covered=True, proved_until=self.scanned_at, finish=finish)
 
     def _write(self, findings: Iterator[Finding], finish: Callable[[], None] | None) -> CaptureOutcome:
         changed: list[bytes] = []
@@ -185,9 +196,7 @@ class Station:
 def _pending_again(suspect: Suspect) -> Pending:
     evidence = suspect.evidence
     count = 2  # whatever kept it from being written down may have changed it too
-    return Pending(
-        evidence.proved_until, evidence.first, evidence.last, count, suspect.read_at, suspect.listing, suspect.named
-    )
+    return Pending(evidence.proved_until, evidence.first, evidence.last, count, suspect.read_at, suspect.listing)
 
 
 def _batches(findings: Iterable[Finding], ceiling: int) -> Iterator[tuple[list[Finding], bool]]:

@@ -15,7 +15,7 @@ from sidecar.clock import MS, Clock
 from sidecar.fs.beneath import Blocked
 from sidecar.fs.places import Places
 from sidecar.fs.read import Gone, Linked, Unread, Whole, read_whole
-from sidecar.fs.scan import scan
+from sidecar.fs.scan import list_directory, scan
 from sidecar.model import ABSENT, Kind, Reason, Row, Stat, State, unknown
 from sidecar.policy.tables import CheckpointPolicy
 from sidecar.store.ledger import Known
@@ -30,7 +30,6 @@ class Suspect:
     evidence: Evidence
     read_at: int = 0  # of the last event that told of it
     listing: bool = False  # a directory whose names may have changed
-    named: bool = False  # a tool call named it: captured although a pattern ignores it
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +74,7 @@ class Capturer:
         self.rules = rules
         self.policy = policy
         self.clock = clock
+        self.named: set[bytes] = set()  # by tool calls: captured although a pattern ignores them, or outside
         self.slack = Slack(policy.time.before_slack_ms * MS, policy.time.after_slack_ms * MS)
         self.limits = Limits(policy.limits.file_bytes, policy.limits.small_ignored_bytes, self.slack.before)
 
@@ -102,12 +102,14 @@ class Capturer:
         files = 0
         for listing in scan(self.root, b"", self._enter):
             prefix = listing.path + b"/" if listing.path else b""
-            if listing.fault is not None:  # its names are not known; what is known of them stands
+            if listing.fault is not None or not listing.steady:  # no evidence of absence: what is known of it stands
                 seen.update(path for path in known_all if path.startswith(prefix))
+            if listing.fault is not None:
                 continue
             folder, known = Suspect(listing.path, evidence), known_all.get(listing.path)
             found = self._examine(folder, known, listing.stat) if listing.path else None
-            yield replace(found or self._found(folder, known, None, listing.stat), listed_at=listing.listed_at)
+            listed_at = listing.listed_at if listing.steady else None
+            yield replace(found or self._found(folder, known, None, listing.stat), listed_at=listed_at)
             for name, stat in listing.entries:
                 path = prefix + name
                 seen.add(path)
@@ -118,8 +120,10 @@ class Capturer:
                     yield finding
                 files += 1
             progress(files)
+        for path in sorted(self.named - seen - set(known_all)):
+            yield from filter(None, [self._examine(Suspect(path, evidence), None, self._stat(path))])
         for path in sorted(known_all):
-            if path not in seen and path and not path.startswith(b"/") and known_all[path].state != ABSENT:
+            if path not in seen and path and known_all[path].state != ABSENT:
                 yield from filter(None, [self._examine(Suspect(path, evidence), known_all[path], self._stat(path))])
 
     def _stat(self, path: bytes) -> Stat | None:
@@ -133,20 +137,17 @@ class Capturer:
         return self._verdict(path, stat) is Verdict.CAPTURED and stat.device == self.root.device
 
     def _verdict(self, path: bytes, stat: Stat | None) -> Verdict:
-        if path.startswith(b"/"):
-            return Verdict.CAPTURED  # asked for by name: no rule of the workspace speaks of it
-        return self.rules.verdict(path, is_directory=stat is not None and stat.kind is Kind.DIRECTORY)
+        verdict = self.rules.verdict(path, is_directory=stat is not None and stat.kind is Kind.DIRECTORY)
+        ignored = verdict in (Verdict.IGNORED_FILE, Verdict.IGNORED_FOLDER)
+        return Verdict.CAPTURED if ignored and path in self.named else verdict
 
     def _examine(self, suspect: Suspect, known: Known | None, now: Stat | None) -> Finding | None:
-        verdict = self._verdict(suspect.path, now)
-        if suspect.named and verdict in (Verdict.IGNORED_FILE, Verdict.IGNORED_FOLDER):
-            verdict = Verdict.CAPTURED
         looked = judge(
             known.state if known else None,
             known.stat if known else None,
             known.seen_at if known else 0,
             now,
-            verdict,
+            self._verdict(suspect.path, now),
             self.limits,
         )
         if looked is Look.READ:
@@ -156,12 +157,11 @@ class Capturer:
         return self._found(suspect, known, None if looked is Look.REFRESH else looked, now)
 
     def _read(self, suspect: Suspect, known: Known | None) -> Finding | None:
-        seen_at = self.clock.now()  # before the bytes: a stat as young as this proves nothing later
         root, below = self.places.of(suspect.path)
         read = read_whole(root, below, ceiling_bytes=self.limits.file_bytes, attempts=self.policy.batch.attempts)
         match read:
             case Whole(content=content, stat=stat, sure=True):
-                return replace(self._found(suspect, known, None, stat), content=content, seen_at=seen_at)
+                return replace(self._found(suspect, known, None, stat), content=content)
             case Whole(stat=stat):
                 return self._found(suspect, known, unknown(Reason.UNSTABLE), stat)
             case Linked(stat=stat):
@@ -194,15 +194,16 @@ class Capturer:
         same_folder = was_folder and (not path or (known_stat is not None and known_stat.inode == now.inode))
         if same_folder and not suspect.listing:
             return None, []
-        listed_at = self.clock.now()
-        try:
-            names = {name for name, _ in self.root.list(path)}
-        except (Blocked, OSError):  # gone, or not to be read: the next look says which
+        listing = list_directory(self.root, path, now)
+        if listing.fault is not None:  # gone, or not to be read: the next look says which
             return None, []
+        names = {name for name, _ in listing.entries}
         prefix = path + b"/" if path else b""
-        here = {child[len(prefix) :] for child in self.ledger.known_below(path)} if was_folder else set()
-        lost = {name for name in here if b"/" not in name} - names
-        return listed_at, [Suspect(prefix + name, evidence) for name in sorted(names | lost)]
+        if was_folder and listing.steady:
+            here = {child[len(prefix) :] for child in self.ledger.known_below(path)}
+            names |= {name for name in here if b"/" not in name}
+        below = [Suspect(prefix + name, evidence, suspect.read_at) for name in sorted(names)]
+        return listing.listed_at if listing.steady else None, below
 
     # Writing --------------------------------------------------------------------------------------------------------
 
@@ -231,7 +232,9 @@ class Capturer:
             if finding.state is not None and finding.state.reason is Reason.UNSTABLE:
                 unstable.append(finding.suspect)
         self.workspace.blobs.drop_unused()
-        return CaptureOutcome(tuple(changed), tuple(again), tuple(unstable), sum(len(f.content or b"") for f in findings))
+        return CaptureOutcome(
+            tuple(changed), tuple(again), tuple(unstable), sum(len(f.content or b"") for f in findings)
+        )
 
     def _place(self, finding: Finding, fresh: Known | None, marks: Sequence[Mark]) -> tuple[Row, ...]:
         state = finding.state

@@ -21,6 +21,7 @@ class CheckpointLimits:
     before_rewind: int
     file_bytes: int
     small_ignored_bytes: int
+    scan_files: int
     inline_bytes: int
     prompt_characters: int = at_least(1)
 

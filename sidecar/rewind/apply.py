@@ -18,12 +18,12 @@ from sidecar import errors
 from sidecar.clock import MS, Clock
 from sidecar.fs.beneath import Blocked, Root
 from sidecar.fs.places import Places
-from sidecar.fs.read import Whole, read_whole
+from sidecar.fs.read import has_writer
 from sidecar.fs.scan import scan
 from sidecar.fs.write import Displaced, Staging, fresh_name, fresh_staging_name
 from sidecar.model import ABSENT, Kind, Reason, Row, Stat, State
 from sidecar.rewind.plan import Action, Do, RewindPlan
-from sidecar.rewind.recover import TREE_SUFFIX, discard_tree
+from sidecar.rewind.recover import TREE_SUFFIX
 from sidecar.store.blobs import Damaged
 from sidecar.store.rewinds import Journal, Step
 from sidecar.store.workspace import Workspace
@@ -79,6 +79,9 @@ class Carrier:
         self.outcome = RewindOutcome()
         self._stagings: dict[bytes, Staging] = {}
         self._names: dict[bytes, bytes] = {}
+        self._ours: dict[bytes, list[bytes]] = {}  # staged and not swapped: the store has them
+        self._proven: list[tuple[Staging, bytes, Stat]] = []  # displaced, and the store has them
+        self._folders: list[tuple[Staging, bytes]] = []
         self._retry_until = 0
 
     def run(self, plan: RewindPlan, target: Target) -> RewindOutcome:
@@ -91,7 +94,12 @@ class Carrier:
         self._names = {action.path: fresh_name() for action in plan.actions}
         with self.workspace.database.transaction():
             journal = Journal(
-                os.fsdecode(self.staging_name), target.session, target.message, target.before, os.getpid(), self.clock.now()
+                os.fsdecode(self.staging_name),
+                target.session,
+                target.message,
+                target.before,
+                os.getpid(),
+                self.clock.now(),
             )
             self.workspace.rewinds.open_journal(journal)
             self.workspace.rewinds.add_steps(
@@ -100,7 +108,7 @@ class Carrier:
         try:
             self._stage(plan.actions)
         except (OSError, Blocked, Damaged) as error:
-            self._abandon()
+            self._abandon()  # nothing was swapped: all that lies in staging is ours
             raise errors.RewindFailed(reason=_say(error)) from error
         for action in plan.actions:
             if action.do in (Do.REMOVE, Do.REMOVE_FOLDER) and (self.outcome.failed or self._write_was_kept(plan)):
@@ -141,6 +149,7 @@ class Carrier:
                     like_path=below if like is not None else None,
                     name=self._names[action.path],
                 )
+                self._ours.setdefault(staging.name + staging.root.path, []).append(self._names[action.path])
         for staging in self._stagings.values():
             staging.sync()
 
@@ -150,12 +159,25 @@ class Carrier:
             self.workspace.rewinds.close_journal()
 
     def _discard(self) -> None:
+        """Unlink what we staged ourselves and what was proven to be in the store; anything else stays in the folder."""
         for staging in self._stagings.values():
-            with contextlib.suppress(OSError, Blocked):  # what cannot be removed is a stray for the next command
-                for name in staging.names():
-                    discard_tree(staging, name)
+            for name in self._ours.pop(staging.name + staging.root.path, []):
+                with contextlib.suppress(OSError, Blocked):
+                    staging.discard(name)
+        for staging, name, stat in self._proven:
             with contextlib.suppress(OSError, Blocked):
-                staging.close()
+                if staging.stat(name) == stat:
+                    staging.discard(name)
+        for staging, name in reversed(self._folders):
+            with contextlib.suppress(OSError, Blocked):
+                staging.discard_empty_directory(name)
+        for staging in self._stagings.values():
+            with contextlib.suppress(OSError, Blocked):
+                if not staging.close():
+                    left = os.fsdecode(staging.root.path + b"/" + staging.name)
+                    self.outcome.failed.append(
+                        (staging.name, f"displaced bytes that are not in the store lie in {left}")
+                    )
         self._stagings.clear()
 
     # Swapping -------------------------------------------------------------------------------------------------------
@@ -199,14 +221,17 @@ class Carrier:
                 staging.root.make_directory(path, action.then.mode)
             case Do.WRITE if action.now.kind is Kind.FILE:
                 staging.exchange(name, path)
+                self._swapped(staging, name)
                 if not self._kept_or_known(staging, name, action.path):
                     staging.exchange(name, path)
+                    self._ours.setdefault(staging.name + staging.root.path, []).append(name)
                     raise ChangedSincePlan
             case Do.WRITE:
                 if action.now.kind is Kind.DIRECTORY:
                     self._park(staging, path, name + TREE_SUFFIX, action)
                 self._make_parents(staging.root, path, action)
                 staging.place(name, path)
+                self._swapped(staging, name)
             case Do.MODE:
                 self._prove_unchanged(staging.root.stat(path), action.path)
                 staging.root.chmod(path, action.then.mode)
@@ -217,6 +242,9 @@ class Carrier:
             case Do.REMOVE_FOLDER:
                 return staging.root.remove_directory(path) or staging.root.stat(path) is None
         return True
+
+    def _swapped(self, staging: Staging, name: bytes) -> None:
+        self._ours[staging.name + staging.root.path].remove(name)
 
     def _prove_unchanged(self, stat: Stat | None, path: bytes) -> None:
         known = self.workspace.ledger.known(path)
@@ -253,33 +281,36 @@ class Carrier:
         if stat is None or stat.kind is not Kind.DIRECTORY:
             return self._file_is_kept(staging, name, path, stat)
         for listing in scan(staging.inside, name, lambda _path, _stat: True):
-            if listing.fault is not None:
+            if listing.fault is not None or not listing.steady:
                 return False
             for entry, found in listing.entries:
                 below = listing.path + b"/" + entry
-                real = path + below[len(name) :]
-                if found.kind is Kind.DIRECTORY:
-                    continue
-                if not self._file_is_kept(staging, below, real, found):
-                    return False
+                if found.kind is not Kind.DIRECTORY:
+                    if not self._file_is_kept(staging, below, path + below[len(name) :], found):
+                        return False
+            self._folders.append((staging, listing.path))
         return True
 
     def _file_is_kept(self, staging: Staging, name: bytes, path: bytes, stat: Stat | None) -> bool:
-        if stat is None or stat.kind is not Kind.FILE:
+        """Compare a displaced file's bytes with the store, and save them there if they are new.
+
+        Nobody can open it by a path any more, so bytes without a writer stay as they are read.
+        """
+        if stat is None or stat.kind is not Kind.FILE or stat.links > 1 or stat.size_bytes > self.ceiling_bytes:
             return False
+        with contextlib.ExitStack() as stack:
+            fd = staging.inside.open_read(name)
+            stack.callback(os.close, fd)
+            if has_writer(staging.inside, fd):
+                return False
+        content = staging.read(name)
         known = self.workspace.ledger.known(path)
-        if known is not None and known.state.kind is Kind.FILE and known.stat is not None:
-            same = _same_bytes(known.stat, stat) and known.stat.mode == stat.mode
-            # The rename itself changes the ctime, so it is no witness here; a young mtime is not one either.
-            if same and stat.mtime_ns < known.seen_at - 10 * MS:
-                return True
-        read = read_whole(staging.inside, name, ceiling_bytes=self.ceiling_bytes, attempts=2)
-        if not isinstance(read, Whole) or not read.sure:
+        stored = known is not None and known.state.kind is Kind.FILE and known.state.mode == stat.mode
+        if known is None or not stored or self.workspace.blobs.find(content) != known.state.blob:
+            self.save(path, content, stat)
+        if staging.stat(name) != stat:
             return False
-        if known is not None and known.state.kind is Kind.FILE and known.state.mode == read.stat.mode:
-            if self.workspace.blobs.find(read.content) == known.state.blob:
-                return True
-        self.save(path, read.content, read.stat)
+        self._proven.append((staging, name, stat))
         return True
 
 

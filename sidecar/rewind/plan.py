@@ -151,17 +151,15 @@ def _somebody_elses(candidate: Candidate, wish: Wish, people: People) -> Reason 
     edits = people.edits.get(candidate.path, ())
     outside = Reason.CHANGED_OUTSIDE_TURNS
     asked = [] if candidate.now_row is None else [candidate.now_row]
-    found = {
-        origin_of(row, after=wish.at, session=wish.session, turns=people.turns, edits=edits) for row in asked
-    } or {Origin.IDLE}
+    found = {origin_of(row, after=wish.at, session=wish.session, turns=people.turns, edits=edits) for row in asked} or {
+        Origin.IDLE
+    }
     created = candidate.then_row.to_at if candidate.then_row is not None else None
     if candidate.then is not None and candidate.then.kind is Kind.ABSENT:
         outside = Reason.CREATED_OUTSIDE_TURNS
         if created is not None and Origin.BEFORE not in found:
             # What a person made is not removed because a turn wrote to it later.
-            found.add(
-                origin_between(created, created, session=wish.session, turns=people.turns, edits=edits)
-            )
+            found.add(origin_between(created, created, session=wish.session, turns=people.turns, edits=edits))
     if Origin.OTHER in found:
         return Reason.OTHER_SESSION
     return outside if Origin.IDLE in found else None

@@ -19,24 +19,6 @@ from sidecar.store.workspace import Workspace
 TREE_SUFFIX = b".tree"  # of a parked directory where a file comes back; its own name holds that file
 
 
-def discard_tree(staging: Staging, name: bytes) -> None:
-    """Remove an entry of the staging folder, whatever it is."""
-    stat = staging.stat(name)
-    if stat is None:
-        return
-    if stat.kind is not Kind.DIRECTORY:
-        staging.discard(name)
-        return
-    folders = []
-    for listing in scan(staging.inside, name, lambda _path, _stat: True):
-        folders.append(listing.path)
-        for entry, found in listing.entries:
-            if found.kind is not Kind.DIRECTORY:
-                staging.discard(listing.path + b"/" + entry)
-    for folder in reversed(folders):
-        staging.discard_empty_directory(folder)
-
-
 def recover(workspace: Workspace, places: Places, save: Callable[[bytes, bytes, Stat], None]) -> int | None:
     """Close the journal of a rewind that died and give the number of entries that were put back; None: there was none.
 
@@ -93,17 +75,26 @@ def _rescue(
         staging.unpark(name, below)
         return 1
     for entry, found in _files_of(staging, name, stat):
-        if found.kind is not Kind.FILE:
-            return 0  # a link or a device cannot be stored: it stays, and is found by whoever looks
+        if found.kind is not Kind.FILE or found.links > 1:
+            continue  # what cannot be stored stays there, and is found by whoever looks
         content = staging.read(entry)
         if workspace.blobs.find(content) is None:
             save((path or name) + entry[len(name) :], content, found)
-    discard_tree(staging, name)
+        if staging.stat(entry) == found:
+            staging.discard(entry)
+    for folder in reversed(_folders_of(staging, name, stat)):
+        staging.discard_empty_directory(folder)
     return 0
 
 
 def _is_staged_name(name: bytes) -> bool:
     return not name.endswith((TREE_SUFFIX, DISPLACED_SUFFIX))
+
+
+def _folders_of(staging: Staging, name: bytes, stat: Stat) -> list[bytes]:
+    if stat.kind is not Kind.DIRECTORY:
+        return []
+    return [listing.path for listing in scan(staging.inside, name, lambda _path, _stat: True)]
 
 
 def _files_of(staging: Staging, name: bytes, stat: Stat) -> Iterator[tuple[bytes, Stat]]:

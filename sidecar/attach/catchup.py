@@ -1,0 +1,105 @@
+"""Bring a workspace's timeline up to now without a watcher: the transcripts to their end, then the whole tree."""
+
+import os
+from collections.abc import Callable, Sequence
+
+from sidecar.agents import registry
+from sidecar.attach.digest import Digest, DigestOutcome, News
+from sidecar.attach.follower import Follower
+from sidecar.attach.history import read_history
+from sidecar.attach.settings import Settings
+from sidecar.attach.station import Station
+from sidecar.capture.apply import Capturer
+from sidecar.capture.ignore import IgnoreRules, excluded_within, outer_files
+from sidecar.capture.place import Mark
+from sidecar.errors import NoWorkspace
+from sidecar.fs.beneath import Blocked, Root
+from sidecar.fs.places import Places
+from sidecar.fs.read import Whole, read_whole
+from sidecar.model import SessionFound, ToolEdit
+from sidecar.store.instants import SessionRow
+from sidecar.store.workspace import Workspace
+
+
+def make_capturer(workspace: Workspace, places: Places, settings: Settings) -> Capturer:
+    """Make the one that reads a workspace's files, with the rules of what it leaves out."""
+    ceiling, root = settings.ignore.limits.ignore_file_bytes, places.root.path
+
+    def read(path: bytes) -> bytes | None:
+        try:
+            found = read_whole(places.root, path, ceiling_bytes=ceiling, attempts=2)
+        except (OSError, Blocked):
+            return None
+        return found.content if isinstance(found, Whole) else None
+
+    def read_above(path: bytes) -> bytes | None:
+        folder, _, name = path.rpartition(b"/")
+        try:
+            with Root.open(folder or b"/") as above:
+                found = read_whole(above, name, ceiling_bytes=ceiling, attempts=2)
+        except (OSError, Blocked, NoWorkspace):
+            return None
+        return found.content if isinstance(found, Whole) else None
+
+    excluded = excluded_within(root, private_places(workspace, settings))
+    rules = IgnoreRules(settings.ignore, read, excluded, outer_files(root, read_above))
+    capturer = Capturer(workspace, places, rules, settings.checkpoints, settings.clock)
+    capturer.named.update(workspace.turns.edits())
+    return capturer
+
+
+def private_places(workspace: Workspace, settings: Settings) -> set[bytes]:
+    """Give the directories that are never part of a workspace: the store, the agents', the transcripts (case C14)."""
+    places = {workspace.home}
+    for agent in registry().values():
+        places.update(agent.private_places(settings.environ))
+    places.update(os.path.dirname(row.transcript) for row in workspace.instants.sessions())
+    return {os.fsencode(os.path.realpath(place)) for place in places}
+
+
+def found_again(row: SessionRow) -> SessionFound | None:
+    """Find a session that was attached before, by its transcript."""
+    agent = registry().get(row.agent)
+    if agent is None:
+        return None
+    return next((found for found in agent.find_in(row.transcript) if found.session == row.session), None)
+
+
+def digest_news(
+    station: Station, digest: Digest, follower: Follower, news: Sequence[News], window: tuple[int | None, int | None]
+) -> Callable[[], DigestOutcome]:
+    """Work out the messages among news, mark their instants, and give what writes all of it down.
+
+    `window`: the positions between which the records were appended, where events told.
+    """
+    history = read_history(station.workspace, digest, follower, news)
+    messages = digest.messages(news, lambda uuid: uuid in history)
+    for new in messages:
+        if new.standing.timeline:
+            station.add_mark(digest.session.session, new.message.uuid, Mark(new.at, *window))
+    for item in news:
+        if isinstance(item.event, ToolEdit):
+            station.name_tool_path(digest.place_path(item.event.path))
+    return lambda: digest.write(news, messages, history)
+
+
+def catch_up(workspace: Workspace, places: Places, settings: Settings) -> None:
+    """Read every known session's transcript to its end and compare the whole tree with what is known."""
+    station = Station(workspace, make_capturer(workspace, places, settings), settings.checkpoints, settings.clock)
+    now = settings.clock.now()
+    writers = []
+    for row in workspace.instants.sessions():
+        found = found_again(row)
+        if found is None:
+            continue
+        follower = Follower(registry()[row.agent], found, settings.clock, lambda _code, _text: None)
+        digest = Digest(workspace, row, settings.checkpoints)
+        writers.append(digest_news(station, digest, follower, follower.poll(), (None, None)))
+
+    def finish() -> None:
+        for write in writers:
+            write()
+
+    last = workspace.ledger.coverage_end()
+    station.survey(covered=last is None, proved_until=now if last is None else last, finish=finish)
+    station.begin_coverage(now)

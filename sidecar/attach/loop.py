@@ -1,0 +1,364 @@
+"""The running sidecar: one loop that joins what the watcher hears with what the transcripts say.
+
+    take events -> barrier, take -> read transcripts -> barrier, take -> look at suspects -> commit -> announce
+
+After the second barrier every change made before the transcripts were read has been heard of, so a message's state is
+complete when it is committed. Nothing is announced before it is committed.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from sidecar.agents import Agent
+from sidecar.attach import owner
+from sidecar.attach.asking import answer, questions
+from sidecar.attach.catchup import digest_news, make_capturer
+from sidecar.attach.digest import Digest, DigestOutcome, News
+from sidecar.attach.follower import Follower
+from sidecar.attach.settings import Settings
+from sidecar.attach.station import Station
+from sidecar.capture.ignore import Verdict
+from sidecar.checkpoint.apply import enforce_caps, remember_state
+from sidecar.clock import MS, SECOND, format_iso
+from sidecar.fs import private
+from sidecar.fs.beneath import Root
+from sidecar.fs.lock import FileLock
+from sidecar.fs.places import Places
+from sidecar.model import CheckpointKind, SessionFound, UserMessage
+from sidecar.store.workspace import Workspace, open_for_root
+from sidecar.watch import Event, Lost, Place, Timing, Watcher, Why, open_watcher
+
+Announce = Callable[[dict[str, Any]], None]
+BASELINE = "baseline"
+
+
+@dataclass
+class Room:
+    """A workspace that this process is in: as its capturer, or beside the one that is."""
+
+    workspace: Workspace
+    places: Places
+    station: Station
+    lock: FileLock | None
+    place: Place | None = None
+    asks: Place | None = None
+    followers: dict[str, Follower] = field(default_factory=dict)
+    digests: dict[str, Digest] = field(default_factory=dict)
+    rescan_after: int = 0
+    lost: bool = False
+    gone: bool = False
+
+
+class Sidecar:
+    """Follows sessions until it is told to stop."""
+
+    def __init__(self, settings: Settings, announce: Announce, *, cap: int, watching: bool = True) -> None:
+        self.settings = settings
+        self.clock = settings.clock
+        self.cap = cap
+        self._announce = announce
+        self.rooms: dict[str, Room] = {}
+        self.watcher: Watcher | None = None
+        self._watching = watching
+        self._transcripts: dict[bytes, Place] = {}
+        self._told: set[tuple[str, str]] = set()
+
+    def announce(self, event: str, **parts: object) -> None:
+        """Tell what happened, with the instant."""
+        self._announce({"event": event, **parts, "at": format_iso(self.clock.now())})
+
+    def warn(self, code: str, text: str) -> None:
+        """Tell of something that is not as it should be, once."""
+        if (code, text) not in self._told:
+            self._told.add((code, text))
+            self.announce("warning", code=code, text=text)
+
+    # Entering -------------------------------------------------------------------------------------------------------
+
+    def enter(self, directory: str, progress: Callable[[int], None] = lambda _files: None) -> Room:
+        """Open the timeline of a workspace and, unless another process does, begin to capture it."""
+        refuse_unsafe(directory, self.settings)
+        workspace = open_for_root(directory, self.settings.checkpoints, create=True)
+        assert workspace is not None
+        if workspace.key in self.rooms:
+            workspace.close()
+            return self.rooms[workspace.key]
+        workspace.blobs.remove_strays()
+        workspace.blobs.bury()
+        places = Places(Root.open(directory))
+        capturer = make_capturer(workspace, places, self.settings)
+        capturer.named.update(workspace.turns.edits())
+        station = Station(workspace, capturer, self.settings.checkpoints, self.clock)
+        room = Room(workspace, places, station, owner.own_capture(workspace))
+        self.rooms[workspace.key] = room
+        if room.lock is not None:
+            self._begin_capture(room, progress)
+        return room
+
+    def _begin_capture(self, room: Room, progress: Callable[[int], None]) -> None:
+        """Watch first, then scan: what changes meanwhile is heard of."""
+        station = room.station
+        if self._watching:
+            watcher = self._open_watcher(room.workspace.home)
+            rules = station.capturer.rules
+            room.place = watcher.add_tree(
+                room.places.root.path, lambda path: rules.verdict(path, is_directory=True) is not Verdict.CAPTURED
+            )
+            room.asks = watcher.add_folder(os.fsencode(room.workspace.database.asks), modify=False)
+        started, watched_from = time.monotonic_ns(), self.clock.now()
+        last = room.workspace.ledger.coverage_end()
+        outcome = station.survey(
+            covered=last is None, proved_until=watched_from if last is None else last, progress=progress
+        )
+        station.begin_coverage(watched_from)
+        station.proved_until = watched_from
+        room.rescan_after = self.clock.now() + self.settings.watch.rescan.period_s * SECOND
+        if self.watcher is not None:
+            self._round([], 0.0)
+        files, size = room.workspace.ledger.count_files()
+        milliseconds = (time.monotonic_ns() - started) // MS
+        self.announce("ready", workspace=room.workspace.root, files=files, bytes=size, ms=milliseconds)
+        del outcome
+
+    def _open_watcher(self, home: str) -> Watcher:
+        if self.watcher is None:
+            folder = os.path.join(home, "cookies", str(os.getpid()))
+            private.private_directory(folder)
+            watch = self.settings.watch
+            timing = Timing(
+                check_s=self.settings.checkpoints.time.tick_ms / 1000,
+                unwatched_s=watch.rescan.degraded_period_s,
+                cookie_retry_s=0.2,
+                observer_grace_s=0.02,
+                poll_s=watch.rescan.degraded_period_s,
+            )
+            self.watcher = open_watcher(os.fsencode(folder), timing=timing, clock=self.clock)
+        return self.watcher
+
+    def attach(self, agent: Agent, found: SessionFound, directory: str) -> Follower:
+        """Follow a session: read its past, import what the agent kept of it, and go on from here.
+
+        Refuses (Busy) where another process follows it.
+        """
+        home = self.enter(directory).workspace.home
+        room = self.enter(directory)
+        follower = Follower(agent, found, self.clock, self.warn, owner.own_session(home, found.session))
+        workspace, now = room.workspace, self.clock.now()
+        first = workspace.instants.session(found.session) is None
+        with workspace.database.transaction():
+            row = workspace.instants.attach(
+                found.session,
+                agent=found.agent,
+                transcript=found.transcript,
+                cwd=found.workspace or directory,
+                cap=self.cap,
+                at=now,
+            )
+        room.followers[found.session] = follower
+        room.digests[found.session] = Digest(workspace, row, self.settings.checkpoints)
+        self.announce("attached", session=found.session, workspace=workspace.root, agent=found.agent)
+        if self.watcher is not None:
+            for folder in follower.directories():
+                self._watch_transcripts(os.fsencode(folder))
+        self._write([room], {found.session: follower.poll()})
+        with workspace.database.transaction():
+            if first:
+                remember_state(workspace, found.session, BASELINE, self.clock.now(), CheckpointKind.BASELINE)
+            evicted = enforce_caps(
+                workspace, found.session, cap=self.cap, before_rewinds=self.settings.checkpoints.limits.before_rewind
+            )
+        self._announce_evicted(evicted)
+        workspace.blobs.bury()
+        return follower
+
+    def _watch_transcripts(self, folder: bytes) -> None:
+        if folder in self._transcripts or self.watcher is None:
+            return
+        try:
+            self._transcripts[folder] = self.watcher.add_folder(folder, modify=True)
+        except OSError:
+            return  # not there yet: it is looked at on every tick
+
+    # The loop -------------------------------------------------------------------------------------------------------
+
+    def run(self, stop: Callable[[], bool], discover: Callable[[], None] = lambda: None) -> None:
+        """Go on until told to stop."""
+        tick_s = self.settings.checkpoints.time.tick_ms / 1000
+        watcher = self._open_watcher(next(iter(self.rooms.values())).workspace.home) if self.rooms else None
+        while not stop():
+            if watcher is None and self.rooms:
+                watcher = self._open_watcher(next(iter(self.rooms.values())).workspace.home)
+            if watcher is None:
+                time.sleep(tick_s)
+            else:
+                before = watcher.drained_at
+                self._hear(watcher.take(tick_s), before)
+                self._round(list(self.rooms.values()), 0.0)
+            discover()
+        self._round(list(self.rooms.values()), 0.0)
+
+    def _round(self, rooms: Iterable[Room], timeout_s: float) -> None:
+        """Do everything once: hear, read, write down, announce."""
+        rooms = list(rooms) or list(self.rooms.values())
+        asked = {room.workspace.key: questions(room.workspace) for room in rooms if room.lock is not None}
+        self._drain(timeout_s)
+        news = {follower.session: follower.poll() for room in rooms for follower in room.followers.values()}
+        if any(news.values()):
+            self._drain(0.0)
+        self._write(rooms, news)
+        for room in rooms:
+            answer(asked.get(room.workspace.key, []))
+            self._look_after(room)
+
+    def _drain(self, timeout_s: float) -> None:
+        watcher = self.watcher
+        if watcher is None:
+            return
+        before = watcher.drained_at
+        if not watcher.barrier(self.settings.watch.cookie.deadline_ms / 1000):
+            self.warn("lost", "The watcher did not answer in time; the tree is looked at again.")
+            for room in self.rooms.values():
+                room.lost = room.lost or room.lock is not None
+        self._hear(watcher.take(timeout_s), before)
+        for room in self.rooms.values():
+            if room.lock is not None and not room.lost:
+                room.station.prove(watcher.drained_at, extend_after=SECOND * 10)
+
+    def _hear(self, events: list[Event | Lost], proved_until: int) -> None:
+        for event in events:
+            if isinstance(event, Lost):
+                self._hear_lost(event)
+                continue
+            for room in self.rooms.values():
+                if room.place is not None and event.place.number == room.place.number:
+                    self._hear_event(room, event, max(proved_until, room.station.proved_until))
+                for follower in room.followers.values():
+                    folder, name = os.path.split(os.fsencode(follower.found.transcript))
+                    if event.path == name and event.place.path == folder:
+                        follower.positions.append(event.position)
+
+    def _hear_event(self, room: Room, event: Event, proved_until: int) -> None:
+        rules = room.station.capturer.rules
+        if rules.is_rule_file(event.path):
+            changed = rules.forget(event.path)
+            room.lost = room.lost or changed is not None
+        room.station.note(event, proved_until)
+
+    def _hear_lost(self, lost: Lost) -> None:
+        for room in self.rooms.values():
+            if room.place is None or (lost.place is not None and lost.place.number != room.place.number):
+                continue
+            if lost.why is Why.ROOT_REPLACED:
+                room.gone = True
+                room.station.end_coverage()
+                self.warn("root-replaced", f"The workspace {room.workspace.root} was removed or replaced.")
+                continue
+            code = {Why.WATCH_LIMIT: "watch-limit", Why.INSTANCE_LIMIT: "watch-limit"}.get(lost.why, "lost")
+            if lost.why is not Why.POLL:
+                self.warn(code, f"Events of {room.workspace.root} were lost ({lost.why}); it is looked at again.")
+            room.lost = True
+
+    def _write(self, rooms: Iterable[Room], news: dict[str, list[News]]) -> None:
+        for room in rooms:
+            mine = {session: news.get(session, []) for session in room.followers}
+            outcomes: list[DigestOutcome] = []
+            has_message = any(isinstance(item.event, UserMessage) for items in mine.values() for item in items)
+            writers = []
+            for session, items in mine.items():
+                follower = room.followers[session]
+                if items:
+                    window = (min(follower.positions), max(follower.positions)) if follower.positions else (None, None)
+                    writers.append(digest_news(room.station, room.digests[session], follower, items, window))
+                follower.forget_positions()
+
+            def finish(
+                writers: list[Callable[[], DigestOutcome]] = writers, out: list[DigestOutcome] = outcomes
+            ) -> None:
+                out.extend(write() for write in writers)
+
+            started = time.monotonic_ns()
+            self._write_room(room, finish if writers else None, has_message=has_message)
+            milliseconds = (time.monotonic_ns() - started) // MS
+            for outcome in outcomes:
+                for closed in outcome.closed:
+                    self.announce(
+                        "checkpoint",
+                        session=closed.session,
+                        message=closed.message,
+                        files=closed.files,
+                        unstable=closed.unstable,
+                        ms=milliseconds,
+                    )
+                self._announce_evicted(outcome.evicted)
+
+    def _announce_evicted(self, evicted: Iterable[Any]) -> None:
+        for one in evicted:
+            self.announce("evicted", message=one.message, blobs=one.blobs, bytes=one.bytes)
+
+    def _write_room(self, room: Room, finish: Callable[[], None] | None, *, has_message: bool) -> None:
+        station = room.station
+        if room.gone:
+            return
+        if room.lock is None:
+            if finish is not None:
+                owner_answers_or_scan(room, self.settings)
+                with room.workspace.database.transaction():
+                    finish()
+            return
+        if room.lost:
+            self._recover_coverage(room, finish)
+        elif has_message and station.small:
+            station.write_down(unstable=True)
+            station.rescan(finish)
+        elif finish is not None or station.busy:
+            station.write_down(finish, unstable=has_message)
+
+    def _recover_coverage(self, room: Room, finish: Callable[[], None] | None) -> None:
+        """Events were missed: nothing is claimed of the time since the last proof; the tree says what is now."""
+        station = room.station
+        last = station.proved_until
+        station.end_coverage()
+        now = self.clock.now()
+        station.survey(covered=False, proved_until=last, finish=finish)
+        station.begin_coverage(now)
+        station.proved_until = now
+        room.lost = False
+        room.rescan_after = now + self.settings.watch.rescan.period_s * SECOND
+        self._count_rescan(room)
+
+    def _count_rescan(self, room: Room) -> None:
+        count = room.workspace.meta("rescans")
+        room.workspace.set_meta("rescans", (count if isinstance(count, int) else 0) + 1)
+
+    def _look_after(self, room: Room) -> None:
+        """Do what is due now and then: take over, look at what was being written, look at the whole tree."""
+        if room.gone:
+            return
+        if room.lock is None:
+            room.lock = owner.own_capture(room.workspace)
+            if room.lock is not None:
+                self.warn("owner", f"The capturer of {room.workspace.root} ended; this process takes over.")
+                self._begin_capture(room, lambda _files: None)
+            return
+        now = self.clock.now()
+        if now >= room.rescan_after:
+            room.station.rescan()
+            room.rescan_after = now + self.settings.watch.rescan.period_s * SECOND
+
+    def close(self) -> None:
+        """Write down how far watching reached, and give everything back."""
+        for room in self.rooms.values():
+            if room.lock is not None and not room.gone:
+                room.station.end_coverage()
+                room.lock.release()
+            for follower in room.followers.values():
+                if follower.lock is not None:
+                    follower.lock.release()
+            room.places.close()
+            room.workspace.close()
+        if self.watcher is not None:
+            self.watcher.close()
+        self.announce("detached")
