@@ -190,6 +190,7 @@ class HistoryRecord:
     backups: tuple[Backup, ...]
     at: int | None
     partial: bool
+    by: str | None = None  # of a partial one: the uuid of the record whose tool call first touched the paths
 
 
 Event = UserMessage | ToolEdit | TurnEnd | Activity | HistoryRecord
