@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from sidecar.agents import registry
 from sidecar.attach.digest import Digest, DigestOutcome, News
 from sidecar.attach.follower import Follower
-from sidecar.attach.history import read_history
+from sidecar.attach.history import import_history
 from sidecar.attach.settings import Settings
 from sidecar.attach.station import Station
 from sidecar.capture.apply import Capturer
-from sidecar.capture.ignore import IgnoreRules, excluded_within, outer_files
+from sidecar.capture.ignore import IgnoreRules, Verdict, excluded_within, outer_files
 from sidecar.capture.place import Mark
 from sidecar.errors import NoWorkspace
 from sidecar.fs.beneath import Blocked, Root
@@ -72,15 +72,18 @@ def digest_news(
 
     `window`: the positions between which the records were appended, where events told.
     """
-    history = read_history(station.workspace, digest, follower, news)
-    messages = digest.messages(news, lambda uuid: uuid in history)
+    workspace, rules = station.workspace, station.capturer.rules
+    told = import_history(workspace, digest, follower, news, rules, station.policy.batch.bytes)
+    messages = digest.messages(news, lambda uuid: uuid in told)
     for new in messages:
         if new.standing.timeline:
             station.add_mark(digest.session.session, new.message.uuid, Mark(new.at, *window))
     for item in news:
         if isinstance(item.event, ToolEdit):
-            station.name_tool_path(digest.place_path(item.event.path))
-    return lambda: digest.write(news, messages, history)
+            path = digest.place_path(item.event.path)
+            if rules.verdict(path, is_directory=False) is not Verdict.NEVER:
+                station.name(path)
+    return lambda: digest.write(news, messages)
 
 
 def catch_up(workspace: Workspace, places: Places, settings: Settings) -> None:

@@ -8,7 +8,6 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from sidecar.agents.history import ImportedState
 from sidecar.attach.paths import relative_to
 from sidecar.checkpoint.apply import Evicted, close_message, enforce_caps, remember_message
 from sidecar.checkpoint.plan import Reading, Standing, Watching, appended_live, instant_of, standing_of
@@ -88,19 +87,13 @@ class Digest:
     def _seen(self, message: UserMessage) -> bool:
         return self.workspace.instants.seen(self.session.session, message.uuid)
 
-    def write(
-        self, news: Sequence[News], messages: Sequence[NewMessage], history: dict[str, list[ImportedState]]
-    ) -> DigestOutcome:
-        """Write down what the records say. Inside a transaction.
-
-        `history` gives, for each message it speaks of, what the agent's own backups hold, already read and checked.
-        """
+    def write(self, news: Sequence[News], messages: Sequence[NewMessage]) -> DigestOutcome:
+        """Write down what the records say. Inside a transaction."""
         fresh = {new.message.uuid: new for new in messages}
         for new in messages:
             remember_message(self.workspace, new.message, new.at, new.standing)
         for item in news:
             self._write_turn(item, fresh)
-        self._write_history(history)
         closed = []
         for new in messages:
             if new.standing.state == "live":
@@ -143,6 +136,3 @@ class Digest:
             self.workspace.turns.prolong(self.session.session, at)
         else:
             self.workspace.turns.touch(self.session.session, at)
-
-    def _write_history(self, history: dict[str, list[ImportedState]]) -> None:
-        raise NotImplementedError

@@ -9,7 +9,7 @@ from sidecar.attach.digest import News
 from sidecar.checkpoint.plan import Reading
 from sidecar.clock import Clock, parse_iso
 from sidecar.fs.lock import FileLock
-from sidecar.model import SessionFound
+from sidecar.model import SessionFound, ToolEdit
 from sidecar.transcript.tail import Tail, TailRead
 
 
@@ -37,6 +37,7 @@ class Follower:
     def __post_init__(self) -> None:
         self.reader = self.agent.reader(self.found)
         self.sources: dict[str, _Source] = {}
+        self.edits: list[ToolEdit] = []
         self._faults: set[str] = set()
         self._polled_from = 0
 

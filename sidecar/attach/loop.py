@@ -10,17 +10,19 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+from sidecar import errors
 from sidecar.agents import Agent
 from sidecar.attach import owner
-from sidecar.attach.asking import answer, questions
+from sidecar.attach.asking import answer, ask_capturer, questions
 from sidecar.attach.catchup import digest_news, make_capturer
 from sidecar.attach.digest import Digest, DigestOutcome, News
 from sidecar.attach.follower import Follower
 from sidecar.attach.settings import Settings
 from sidecar.attach.station import Station
-from sidecar.capture.ignore import Verdict
+from sidecar.capture.ignore import Verdict, is_rule_file
 from sidecar.checkpoint.apply import enforce_caps, remember_state
 from sidecar.clock import MS, SECOND, format_iso
 from sidecar.fs import private
@@ -28,6 +30,7 @@ from sidecar.fs.beneath import Root
 from sidecar.fs.lock import FileLock
 from sidecar.fs.places import Places
 from sidecar.model import CheckpointKind, SessionFound, UserMessage
+from sidecar.store.home import open_home
 from sidecar.store.workspace import Workspace, open_for_root
 from sidecar.watch import Event, Lost, Place, Timing, Watcher, Why, open_watcher
 
@@ -50,6 +53,18 @@ class Room:
     rescan_after: int = 0
     lost: bool = False
     gone: bool = False
+
+
+def _run_all(writers: list[Callable[[], DigestOutcome]], outcomes: list[DigestOutcome]) -> None:
+    outcomes.extend(write() for write in writers)
+
+
+def refuse_unsafe(directory: str, settings: Settings) -> None:
+    """Refuse a root that is too wide to be captured as a tree."""
+    real = os.path.realpath(directory)
+    wide = {os.path.realpath(os.path.expanduser(root)) for root in settings.ignore.unsafe.roots}
+    if real in wide:
+        raise errors.NoWorkspace(path=directory, why="it is too wide a place to be captured as a tree")
 
 
 class Sidecar:
@@ -143,9 +158,16 @@ class Sidecar:
 
         Refuses (Busy) where another process follows it.
         """
-        home = self.enter(directory).workspace.home
-        room = self.enter(directory)
-        follower = Follower(agent, found, self.clock, self.warn, owner.own_session(home, found.session))
+        refuse_unsafe(directory, self.settings)
+        home = open_home(create=True)
+        lock = owner.own_session(home or "", found.session)
+        self.announce("attached", session=found.session, workspace=os.path.realpath(directory), agent=found.agent)
+        try:
+            room = self.enter(directory)
+        except errors.Refusal:
+            lock.release()
+            raise
+        follower = Follower(agent, found, self.clock, self.warn, lock)
         workspace, now = room.workspace, self.clock.now()
         first = workspace.instants.session(found.session) is None
         with workspace.database.transaction():
@@ -159,7 +181,6 @@ class Sidecar:
             )
         room.followers[found.session] = follower
         room.digests[found.session] = Digest(workspace, row, self.settings.checkpoints)
-        self.announce("attached", session=found.session, workspace=workspace.root, agent=found.agent)
         if self.watcher is not None:
             for folder in follower.directories():
                 self._watch_transcripts(os.fsencode(folder))
@@ -241,10 +262,9 @@ class Sidecar:
                         follower.positions.append(event.position)
 
     def _hear_event(self, room: Room, event: Event, proved_until: int) -> None:
-        rules = room.station.capturer.rules
-        if rules.is_rule_file(event.path):
-            changed = rules.forget(event.path)
-            room.lost = room.lost or changed is not None
+        if is_rule_file(event.path):
+            room.station.capturer.rules.forget(event.path)
+            room.rescan_after = 0  # what the rules let in or leave out now is found by looking
         room.station.note(event, proved_until)
 
     def _hear_lost(self, lost: Lost) -> None:
@@ -274,13 +294,9 @@ class Sidecar:
                     writers.append(digest_news(room.station, room.digests[session], follower, items, window))
                 follower.forget_positions()
 
-            def finish(
-                writers: list[Callable[[], DigestOutcome]] = writers, out: list[DigestOutcome] = outcomes
-            ) -> None:
-                out.extend(write() for write in writers)
-
             started = time.monotonic_ns()
-            self._write_room(room, finish if writers else None, has_message=has_message)
+            finish = partial(_run_all, writers, outcomes) if writers else None
+            self._write_room(room, finish, has_message=has_message)
             milliseconds = (time.monotonic_ns() - started) // MS
             for outcome in outcomes:
                 for closed in outcome.closed:
@@ -304,7 +320,7 @@ class Sidecar:
             return
         if room.lock is None:
             if finish is not None:
-                owner_answers_or_scan(room, self.settings)
+                ask_capturer(room.workspace, answer_ms=self.settings.checkpoints.time.capture_answer_ms)
                 with room.workspace.database.transaction():
                     finish()
             return

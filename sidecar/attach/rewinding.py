@@ -7,17 +7,17 @@ A dry run does the same inside a transaction that is rolled back: it changes not
 
 import contextlib
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from sidecar import errors
 from sidecar.attach import owner
-from sidecar.attach.asking import ask_capturer
 from sidecar.attach.catchup import catch_up, make_capturer
 from sidecar.attach.settings import Settings
+from sidecar.attach.upto import ask, bring_up_to_now, opened_places
 from sidecar.capture.ignore import Verdict
 from sidecar.checkpoint.apply import enforce_caps, remember_state
-from sidecar.fs.beneath import Blocked, Root
+from sidecar.fs.beneath import Blocked
 from sidecar.fs.places import Places
 from sidecar.model import Checkpoint, CheckpointKind, Kind, Reason, Row, Stat, State
 from sidecar.rewind.apply import Carrier, RewindOutcome, Target, rows_after
@@ -25,7 +25,6 @@ from sidecar.rewind.diff import count_lines
 from sidecar.rewind.gather import Gatherer
 from sidecar.rewind.plan import Action, RewindPlan, Wish, plan_rewind
 from sidecar.rewind.recover import recover
-from sidecar.store.home import identify
 from sidecar.store.workspace import Workspace
 
 
@@ -72,8 +71,8 @@ class Rewinding:
     def rehearse(self, request: Request, show: Callable[[Prepared], None] = lambda _prepared: None) -> Prepared:
         """Plan and change nothing. `show` is called while the contents that the plan names can be read."""
         result: Prepared | None = None
-        with self._places() as places:
-            scanned = not self._ask()
+        with opened_places(self.workspace) as places:
+            scanned = not ask(self.workspace, self.settings)
             with contextlib.suppress(_RollBack), self.workspace.database.transaction():
                 self.workspace.blobs.rehearsing = True
                 try:
@@ -86,23 +85,6 @@ class Rewinding:
                 raise _RollBack
         assert result is not None
         return result
-
-    def _ask(self) -> bool:
-        """Ask the live capturer to write down all that happened; False if there is none that answers."""
-        if owner.capturer(self.workspace) is None:
-            return False
-        return ask_capturer(self.workspace, answer_ms=self.settings.checkpoints.time.capture_answer_ms)
-
-    @contextlib.contextmanager
-    def _places(self) -> Iterator[Places]:
-        root = self.workspace.root
-        places = Places(Root.open(root))
-        try:
-            if identify(places.root.path).key != self.workspace.key:
-                raise errors.NoWorkspace(path=root, why="another directory has taken its place")
-            yield places
-        finally:
-            places.close()
 
     def _plan(self, request: Request, places: Places, *, scanned: bool, recovered: int | None) -> Prepared:
         capturer = make_capturer(self.workspace, places, self.settings)
@@ -148,9 +130,10 @@ class Rewinding:
 
         Refuses (Busy) while another process rewinds this workspace. None: the person said no.
         """
-        with owner.own_rewind(self.workspace), self._places() as places:
+        with owner.own_rewind(self.workspace), opened_places(self.workspace) as places:
             recovered = recover(self.workspace, places, self._save)
-            prepared = self._bring_up_to_now(request, places, recovered)
+            scanned = bring_up_to_now(self.workspace, places, self.settings)
+            prepared = self._plan(request, places, scanned=scanned, recovered=recovered)
             if not prepared.plan.actions:
                 outcome = RewindOutcome(kept=list(prepared.plan.kept))
                 return Done(prepared, outcome, None)
@@ -188,17 +171,6 @@ class Rewinding:
             )
             self.workspace.blobs.bury()
             return done
-
-    def _bring_up_to_now(self, request: Request, places: Places, recovered: int | None) -> Prepared:
-        asked = self._ask()
-        if not asked:
-            lock = owner.own_capture(self.workspace)  # None: one is alive that does not answer; its rows are respected
-            try:
-                catch_up(self.workspace, places, self.settings)
-            finally:
-                if lock is not None:
-                    lock.release()
-        return self._plan(request, places, scanned=not asked, recovered=recovered)
 
     def _record(
         self,

@@ -172,7 +172,7 @@ class Station:
             self.coverage = self.workspace.ledger.begin_coverage(at)
         self.covered_until = at
 
-    def end_coverage(self, at: int | None = None) -> None:
+    def end_coverage(self) -> None:
         """Say that changes may have been missed since the last proof."""
         if self.coverage is not None:
             with self.workspace.database.transaction():

@@ -37,12 +37,11 @@ def warn(text: str) -> None:
 
 def printable(text: str) -> str:
     """Escape control characters and undecodable bytes; newlines and tabs of our own stay."""
-    return "".join(
-        c
-        if c in "\n\t" or (c.isprintable() and not "\ud800" <= c <= "\udfff")
-        else c.encode("unicode_escape", "surrogatepass").decode()
-        for c in text
-    )
+    return "".join(c if c in "\n\t" or c.isprintable() else _escape(c) for c in text)
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape", "surrogatepass").decode()
 
 
 def one_line(text: str) -> str:

@@ -285,9 +285,9 @@ class Carrier:
                 return False
             for entry, found in listing.entries:
                 below = listing.path + b"/" + entry
-                if found.kind is not Kind.DIRECTORY:
-                    if not self._file_is_kept(staging, below, path + below[len(name) :], found):
-                        return False
+                is_file = found.kind is not Kind.DIRECTORY
+                if is_file and not self._file_is_kept(staging, below, path + below[len(name) :], found):
+                    return False
             self._folders.append((staging, listing.path))
         return True
 

@@ -105,7 +105,7 @@ def plan_rewind(candidates: Iterable[Candidate], wish: Wish, people: People) -> 
         decided = _decide(candidate, wish, people)
         if isinstance(decided, Action):
             actions[candidate.path] = decided
-        elif decided is _LINK:
+        elif isinstance(decided, _Link):
             links.add(candidate.path)
         elif decided is not None:
             kept[candidate.path] = decided
@@ -211,7 +211,7 @@ def _parents(path: bytes) -> Iterable[bytes]:
 
 
 def _in_order(actions: Iterable[Action]) -> list[Action]:
-    """Folders first, from the top; then files; removals last, from the bottom: nothing goes before all else is there."""
+    """Folders first, from the top; then files; removals last, from the bottom."""
     rank = {Do.MAKE_FOLDER: 0, Do.WRITE: 1, Do.MODE: 2, Do.REMOVE: 3, Do.REMOVE_FOLDER: 4}
     making = sorted((a for a in actions if a.do is not Do.REMOVE_FOLDER), key=lambda a: (rank[a.do], a.path))
     folders = sorted((a for a in actions if a.do is Do.REMOVE_FOLDER), key=lambda a: a.path, reverse=True)
