@@ -198,15 +198,22 @@ class Reader:
         if path is None:
             return None
         texts = [details[name] for name in table.originals if name in details]
-        created = details.get(table.kind) == table.created or (
-            texts == [None]
-            and details.get(table.kind) != table.updated
-            and any(fnmatchcase(call.tool, glob) for glob in table.creators)
-        )
+        created = self._is_new_file(call.tool, details, texts, block.get("content"))
         original = next((text for text in texts if isinstance(text, str)), None)
         if created or (original is not None and REPLACEMENT in original):
             original = None
         return ToolEdit(self.session, path, at, call.record, original=original, created=created)
+
+    def _is_new_file(self, tool: str, details: dict[str, Any], originals: list[Any], answer: object) -> bool:
+        table = self.table.edit
+        if not any(fnmatchcase(tool, glob) for glob in table.creators):
+            return details.get(table.kind) == table.created
+        if not details:
+            return isinstance(answer, str) and answer.startswith(table.created_texts)
+        # A big file has no original either; then the result says that it was updated.
+        return details.get(table.kind) == table.created or (
+            originals == [None] and details.get(table.kind) != table.updated
+        )
 
     def ends_turn(self, value: dict[str, Any], kind: str) -> bool:
         """Tell whether a record of the main thread says that the agent finished or was stopped."""

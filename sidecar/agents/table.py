@@ -97,6 +97,7 @@ class EditTable:
     marks: tuple[str, ...] = ()
     kind: str = ""
     created: str = ""
+    created_texts: tuple[str, ...] = ()
     updated: str = ""
     error: str = ""
     call: str = ""

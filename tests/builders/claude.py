@@ -144,15 +144,19 @@ class ClaudeSession:
     file: Path | None = None
     _held: list[bytes] | None = None
 
+    def __post_init__(self) -> None:
+        # A session that is resumed in another directory (set `cwd`) goes on in its first one's folder.
+        self.folder = self.home.root / "projects" / slug_of(os.path.realpath(self.cwd))
+
     @property
     def transcript(self) -> Path:
         """Where the records go."""
-        return self.file or self.home.root / "projects" / slug_of(os.path.realpath(self.cwd)) / f"{self.session}.jsonl"
+        return self.file or self.folder / f"{self.session}.jsonl"
 
     @property
     def companion(self) -> Path:
         """The directory of subagents and large tool results."""
-        return self.home.root / "projects" / slug_of(os.path.realpath(self.cwd)) / self.session
+        return self.folder / self.session
 
     @property
     def file_history(self) -> Path:
