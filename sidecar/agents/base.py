@@ -46,6 +46,15 @@ class Agent:
         """Give the directories and files that are the agent's own affair: settings, transcripts, credentials."""
         return [self.home(environ), *(_expanded(place, environ) for place in self.table.store.private)]
 
+    def nurseries(self, environ: Mapping[str, str]) -> list[str]:
+        """Give the directories in which new sessions show themselves: of transcripts, and of live processes."""
+        home, found = self.home(environ), set[str]()
+        for pattern in filter(None, (self.table.store.transcripts, self.table.live.files)):
+            steps = pattern.split("/")[:-1]
+            for depth in range(len(steps) + 1):
+                found.update(matching(home, "/".join(steps[:depth])) if depth else [home])
+        return sorted(path for path in found if os.path.isdir(path))
+
     def find_sessions(self, environ: Mapping[str, str]) -> list[SessionFound]:
         """Find every session in the agent's home, newest first; those without a transcript yet come before."""
         return self._sessions_in(self.home(environ))

@@ -77,7 +77,9 @@ def digest_news(
     messages = digest.messages(news, lambda uuid: uuid in told)
     for new in messages:
         if new.standing.timeline:
-            station.add_mark(digest.session.session, new.message.uuid, Mark(new.at, *window))
+            exact = new.reading.newest or (window[0] is not None and window[0] == window[1])
+            mark = Mark(new.at, *window, new.reading.written_by, exact)
+            station.add_mark(digest.session.session, new.message.uuid, mark)
     for item in news:
         if isinstance(item.event, ToolEdit):
             path = digest.place_path(item.event.path)

@@ -34,6 +34,7 @@ class NewMessage:
     message: UserMessage
     at: int
     standing: Standing
+    reading: Reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ class Digest:
             self._last_instant = at
             watching = Watching(ledger.coverage_start(), imported(message.uuid))
             standing = standing_of(at, live=appended_live(at, item.reading, grace), watching=watching)
-            found[message.uuid] = NewMessage(message, at, standing)
+            found[message.uuid] = NewMessage(message, at, standing, item.reading)
         return list(found.values())
 
     def _seen(self, message: UserMessage) -> bool:

@@ -84,6 +84,8 @@ class Follower:
             source.previous_read_at = None  # what it holds now was not appended while we looked
         for record in read.records:
             for event in self.reader.events(record, subagent=source.subagent):
-                reading = Reading(read_at, source.previous_read_at, read.at_eof_ctime_ns, source.newest_time)
+                newest = record is read.records[-1] and not read.more
+                written_by = read.at_eof_ctime_ns
+                reading = Reading(read_at, source.previous_read_at, written_by, source.newest_time, newest)
                 yield News(event, reading, source.subagent)
             source.newest_time = max(source.newest_time or 0, parse_iso(record.value.get("timestamp")) or 0) or None

@@ -6,6 +6,7 @@ After the second barrier every change made before the transcripts were read has 
 complete when it is committed. Nothing is announced before it is committed.
 """
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -79,6 +80,8 @@ class Sidecar:
         self.watcher: Watcher | None = None
         self._watching = watching
         self._transcripts: dict[bytes, Place] = {}
+        self._nurseries: dict[bytes, Place] = {}  # folders where new sessions show themselves
+        self.expecting = True  # something happened there since sessions were last looked for
         self._told: set[tuple[str, str]] = set()
 
     def announce(self, event: str, **parts: object) -> None:
@@ -203,6 +206,15 @@ class Sidecar:
         except OSError:
             return  # not there yet: it is looked at on every tick
 
+    def expect(self, folders: Iterable[str]) -> None:
+        """Watch folders in which new sessions show themselves."""
+        if self.watcher is None:
+            return
+        for folder in map(os.fsencode, folders):
+            if folder not in self._nurseries and folder not in self._transcripts:
+                with contextlib.suppress(OSError):
+                    self._nurseries[folder] = self.watcher.add_folder(folder, modify=False)
+
     # The loop -------------------------------------------------------------------------------------------------------
 
     def run(self, stop: Callable[[], bool], discover: Callable[[], None] = lambda: None) -> None:
@@ -253,6 +265,8 @@ class Sidecar:
             if isinstance(event, Lost):
                 self._hear_lost(event)
                 continue
+            if event.place.path in self._nurseries or event.place.path in self._transcripts:
+                self.expecting = True
             for room in self.rooms.values():
                 if room.place is not None and event.place.number == room.place.number:
                     self._hear_event(room, event, max(proved_until, room.station.proved_until))

@@ -5,9 +5,10 @@ A content's change instant is its ctime, the parameter `changed_at`. Three thing
 * *Proof.* The state before is certain only until `proved_until`: the last instant at which everything that had
   happened was known and none of it touched the path. If more than one thing happened since, what lay between that
   instant and the ctime of what was read is anybody's guess: an unknown row covers it.
-* *Order.* Within [T - before, T + after] of a message's instant T the ctime is not believed: kernels stamp by ticks,
-  and records cut their times to milliseconds. There the order decides in which the path's events and the transcript's
-  append arrived from the kernel. Without it the state at T is unknown (`unstable`).
+* *Order.* Within [T - before, T + after] of a message's instant T the ctime is not compared with T: kernels stamp by
+  ticks, and records cut their times to milliseconds. There the order decides in which the path's events and the
+  transcript's append arrived from the kernel, or else the stamps that the kernel gave to both: they come from one
+  clock, so that one tick earlier is earlier. Without either the state at T is unknown (`unstable`).
 * *Coverage.* Across a time that nobody watched, the state before ends with the watching (`unknown-then`).
 
 A removal has no ctime of its own. It lies between `proved_until` and `changed_at`, and where that interval straddles a
@@ -40,6 +41,8 @@ class Mark:
     at: int
     first: int | None = None
     last: int | None = None
+    appended_at: int | None = None  # the transcript's ctime after the append, or after a later one
+    exact: bool = False  # it is that of the append itself: nothing was appended since
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,15 @@ def order(evidence: Evidence, mark: Mark) -> Order:
     if evidence.first is not None and evidence.first > mark.last:
         return Order.AFTER
     return Order.UNSURE
+
+
+def order_by_stamps(changed_at: int, mark: Mark) -> Order:
+    """Compare a path's last change with a message's append by the stamps of the kernel's one clock."""
+    if mark.appended_at is None or changed_at == mark.appended_at:
+        return Order.UNSURE
+    if changed_at > mark.appended_at:
+        return Order.AFTER
+    return Order.BEFORE if mark.exact else Order.UNSURE
 
 
 def place(
@@ -111,6 +123,12 @@ def _interval(
         verdict = order(evidence, mark)
         if verdict is Order.AFTER and (near or sure <= mark.at < start or state.kind is Kind.UNKNOWN):
             sure, start = max(sure, mark.at + 1), max(start, mark.at + 1)
+            continue
+        if near and verdict is Order.UNSURE:
+            verdict = order_by_stamps(changed_at, mark)
+        if verdict is Order.AFTER and near:
+            # The last change came after; whether it was the only one is what `sure` says.
+            sure, start = (max(sure, mark.at + 1) if sure == start else sure), max(start, mark.at + 1)
         elif verdict is Order.BEFORE and near:
             start = min(start, mark.at)
             sure = min(sure, start)

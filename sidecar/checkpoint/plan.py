@@ -16,13 +16,13 @@ class Reading:
     previous_read_at: int | None  # None: not read before, the record is history
     written_by: int | None  # the record was on disk by then, where the file's ctime tells
     written_after: int | None  # the newest time of a record before it in the file
+    newest: bool = False  # it was the last record of the file, so that `written_by` is the stamp of its own append
 
 
 @dataclass(frozen=True, slots=True)
 class Watching:
-    """What the timeline knows of an instant."""
+    """What the store knows of the time before a message."""
 
-    covered: bool  # it lies inside unbroken watching
     since: int | None  # the first instant of any watching
     imported: bool  # the agent's own history has a record of this message
 
@@ -63,10 +63,10 @@ def appended_live(at: int, reading: Reading, grace: int) -> bool:
 def standing_of(at: int, *, live: bool, watching: Watching) -> Standing:
     """Say what a message can be restored from (SPEC A2, A6; DESIGN section 2).
 
-    News, and whatever lies inside watching or in a pause of it, is answered by the timeline, path by path. Older
-    messages have the agent's own history, or nothing: a ctime alone makes no checkpoint.
+    News, and whatever came after the first look, is answered by the timeline, path by path: its rows say where nobody
+    watched. Older messages have the agent's own history, or nothing: a ctime alone makes no checkpoint.
     """
-    if live or watching.covered or (watching.since is not None and at >= watching.since):
+    if live or (watching.since is not None and at >= watching.since):
         return Standing(CheckpointKind.MESSAGE, "live", timeline=True)
     if watching.imported:
         return Standing(CheckpointKind.IMPORTED, "live", timeline=False)

@@ -19,7 +19,7 @@ from sidecar.fs.read import ignore_sigio
 from sidecar.model import SessionFound
 
 EMPTY: dict[str, Any] = {"event": "error"}
-DISCOVER_NS = SECOND  # new sessions are looked for this often
+DISCOVER_NS = 5 * SECOND  # new sessions are looked for at least this often
 
 
 def watch(args: argparse.Namespace, settings: Settings) -> int:
@@ -35,13 +35,14 @@ def watch(args: argparse.Namespace, settings: Settings) -> int:
 
         def discover() -> None:
             for agent in agents:
+                sidecar.expect(agent.nurseries(settings.environ))
                 for found in agent.find_sessions(settings.environ):
                     if found.workspace is not None and _lies_in(found.workspace, directory):
                         _follow(sidecar, agent, found, found.workspace, refused)
 
         discover()
         _refuse_if_all_busy(sidecar, refused)
-        sidecar.run(stop, _every(DISCOVER_NS, settings, discover))
+        sidecar.run(stop, _when_expected(sidecar, settings, discover))
     finally:
         sidecar.close()
     return 0
@@ -64,12 +65,14 @@ def attach(args: argparse.Namespace, settings: Settings) -> int:
         refused: set[str] = set()
 
         def discover() -> None:
+            for agent in registry().values():
+                sidecar.expect(agent.nurseries(settings.environ))
             for agent, session in _targets(args.target, settings):
                 place = args.workspace or session.workspace
                 if place is not None:
                     _follow(sidecar, agent, session, place, refused)
 
-        sidecar.run(stop, _every(DISCOVER_NS, settings, discover))
+        sidecar.run(stop, _when_expected(sidecar, settings, discover))
     finally:
         sidecar.close()
     return 0
@@ -136,14 +139,16 @@ def _agents(name: str | None) -> list[Agent]:
     return [known[name]]
 
 
-def _every(period: int, settings: Settings, action: Callable[[], None]) -> Callable[[], None]:
-    due = settings.clock.now() + period
+def _when_expected(sidecar: Sidecar, settings: Settings, action: Callable[[], None]) -> Callable[[], None]:
+    """Look for new sessions when something happened where they show themselves, and now and then all the same."""
+    due = settings.clock.now() + DISCOVER_NS
 
     def maybe() -> None:
         nonlocal due
-        if settings.clock.now() >= due:
+        if sidecar.expecting or settings.clock.now() >= due:
+            sidecar.expecting = False
             action()
-            due = settings.clock.now() + period
+            due = settings.clock.now() + DISCOVER_NS
 
     return maybe
 

@@ -236,11 +236,11 @@ class Carrier:
                 self._prove_unchanged(staging.root.stat(path), action.path)
                 staging.root.chmod(path, action.then.mode)
             case Do.REMOVE:
-                if staging.root.stat(path) is None:
+                if _is_gone(staging.root, path):
                     return True  # it went with the directory that it was in
                 self._park(staging, path, name, action)
             case Do.REMOVE_FOLDER:
-                return staging.root.remove_directory(path) or staging.root.stat(path) is None
+                return _is_gone(staging.root, path) or staging.root.remove_directory(path)
         return True
 
     def _swapped(self, staging: Staging, name: bytes) -> None:
@@ -312,6 +312,15 @@ class Carrier:
             return False
         self._proven.append((staging, name, stat))
         return True
+
+
+def _is_gone(root: Root, path: bytes) -> bool:
+    try:
+        return root.stat(path) is None
+    except Blocked as blocked:
+        if blocked.why != "not-a-directory":
+            raise
+        return True  # a file stands where its directory was
 
 
 def _say(error: OSError | Blocked | Damaged) -> str:

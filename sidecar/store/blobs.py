@@ -103,9 +103,7 @@ class Blobs:
         return None
 
     def _alike(self, content: bytes) -> list[int]:
-        rows = self.database.all(
-            "SELECT id FROM blob WHERE key = ? AND size_bytes = ?", key_of(content), len(content)
-        )
+        rows = self.database.all("SELECT id FROM blob WHERE key = ? AND size_bytes = ?", key_of(content), len(content))
         return [int(number) for (number,) in rows]
 
     def drop_unused(self) -> None:

@@ -65,9 +65,7 @@ class Instants:
         )
 
     def _sessions(self, where: str, *values: object) -> list[SessionRow]:
-        rows = self.database.all(
-            f"SELECT id, agent, transcript, cwd, cap, attached_at FROM session {where}", *values
-        )
+        rows = self.database.all(f"SELECT id, agent, transcript, cwd, cap, attached_at FROM session {where}", *values)
         return [SessionRow(*row) for row in rows]
 
     # Checkpoints ----------------------------------------------------------------------------------------------------
@@ -189,7 +187,8 @@ class Instants:
     def close(self, session: str, uuid: str, *, files: int, unstable: int) -> None:
         """Record what a checkpoint holds, once."""
         self.database.execute(
-            "UPDATE message SET files = ?, unstable = ? WHERE session = ? AND uuid = ?", (files, unstable, session, uuid)
+            "UPDATE message SET files = ?, unstable = ? WHERE session = ? AND uuid = ?",
+            (files, unstable, session, uuid),
         )
 
     # Forgetting -----------------------------------------------------------------------------------------------------

@@ -10,7 +10,9 @@ from sidecar.model import ABSENT, Kind, Reason, Row, Stat, State
 from sidecar.store.blobs import Blobs
 from sidecar.store.database import Database
 
-_ROW = "{0}.kind, {0}.blob, {0}.size_bytes, {0}.mode, {0}.reason, {0}.from_at, {0}.to_at, {0}.changed_lo, {0}.changed_at"
+_ROW = (
+    "{0}.kind, {0}.blob, {0}.size_bytes, {0}.mode, {0}.reason, {0}.from_at, {0}.to_at, {0}.changed_lo, {0}.changed_at"
+)
 _STAT = "kind, mode, device, inode, size_bytes, mtime_ns, ctime_ns, links, uid, gid, seen_at"
 
 
@@ -75,9 +77,7 @@ class Ledger:
         """Give the present of every path below a directory that is not known to be absent."""
         if not folder:
             return {path: known for path, known in self._known("WHERE v.kind <> 'absent'")}
-        return dict(
-            self._known("WHERE p.name > ? AND p.name < ? AND v.kind <> 'absent'", folder + b"/", folder + b"0")
-        )
+        return dict(self._known("WHERE p.name > ? AND p.name < ? AND v.kind <> 'absent'", folder + b"/", folder + b"0"))
 
     def _known(self, where: str, *values: object) -> Iterator[tuple[bytes, Known]]:
         stat = ", ".join(f"s.{column}" for column in _STAT.split(", "))
@@ -141,10 +141,23 @@ class Ledger:
             )[0]
         )
 
+    def count_files(self) -> tuple[int, int]:
+        """Give the number of files that are there now and stored, and their bytes."""
+        row = self.database.one(
+            "SELECT count(*), COALESCE(sum(size_bytes), 0) FROM version WHERE to_at IS NULL AND kind = 'file'"
+        )
+        return int(row[0]), int(row[1])
+
     # Writing --------------------------------------------------------------------------------------------------------
 
     def replace(
-        self, path: bytes, old: Known | None, rows: Iterable[Row], stat: Stat | None, seen_at: int, rewind: int | None = None
+        self,
+        path: bytes,
+        old: Known | None,
+        rows: Iterable[Row],
+        stat: Stat | None,
+        seen_at: int,
+        rewind: int | None = None,
     ) -> None:
         """Put rows in the place of the one that holds; the first may be that one, ended."""
         number = self.path_id(path)
@@ -226,7 +239,9 @@ class Ledger:
 
     def begin_coverage(self, at: int) -> int:
         """Record that watching begins, and give the interval's number."""
-        return int(self.database.execute("INSERT INTO coverage (start_at, end_at) VALUES (?, ?)", (at, at)).lastrowid or 0)
+        return int(
+            self.database.execute("INSERT INTO coverage (start_at, end_at) VALUES (?, ?)", (at, at)).lastrowid or 0
+        )
 
     def extend_coverage(self, number: int, until: int) -> None:
         """Record that watching was unbroken until an instant."""

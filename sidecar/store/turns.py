@@ -35,7 +35,9 @@ class Turns:
 
     def touch(self, session: str, at: int) -> None:
         """Record a sign of life in the turn of an instant."""
-        self.database.execute(f"UPDATE turn SET last_at = max(last_at, ?) WHERE {_OF_INSTANT}", (at, session, session, at))
+        self.database.execute(
+            f"UPDATE turn SET last_at = max(last_at, ?) WHERE {_OF_INSTANT}", (at, session, session, at)
+        )
 
     def prolong(self, session: str, at: int) -> None:
         """Record work in the turn of an instant: it lasted at least until then, whatever was said before."""

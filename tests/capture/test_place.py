@@ -21,7 +21,9 @@ def states(rows, *instants):
 
 
 def adjacent(rows):
-    return all(one.to_at == other.from_at for one, other in zip(rows, rows[1:], strict=False)) and rows[-1].to_at is None
+    return (
+        all(one.to_at == other.from_at for one, other in zip(rows, rows[1:], strict=False)) and rows[-1].to_at is None
+    )
 
 
 UNSTABLE, UNKNOWN_THEN = unknown(Reason.UNSTABLE), unknown(Reason.UNKNOWN_THEN)
@@ -44,7 +46,18 @@ UNSTABLE, UNKNOWN_THEN = unknown(Reason.UNSTABLE), unknown(Reason.UNKNOWN_THEN)
         ("near, and no order to tell", T + MS // 2, Evidence(T + MS), [Mark(T)], UNSTABLE),
         ("near, ordered before", T + MS // 2, Evidence(T - 60 * MS, first=3, last=4), [Mark(T, 5, 5)], B),
         ("near, ordered after", T - 5 * MS, Evidence(T - 60 * MS, first=6, last=6), [Mark(T, 5, 5)], A),
-        ("near, in the middle of two appends", T - 5 * MS, Evidence(T - 60 * MS, first=6, last=6), [Mark(T, 5, 7)], UNSTABLE),
+        (
+            "near, in the middle of two appends",
+            T - 5 * MS,
+            Evidence(T - 60 * MS, first=6, last=6),
+            [Mark(T, 5, 7)],
+            UNSTABLE,
+        ),
+        ("near, stamped before the append", T - MS, Evidence(T - 60 * MS), [Mark(T, 5, 7, T + MS, exact=True)], B),
+        ("near, stamped after the append", T + MS // 2, Evidence(T + 1), [Mark(T, 5, 7, T + MS // 4)], A),
+        ("near, stamped after it, and not once", T + MS // 2, Evidence(T - MS), [Mark(T, 5, 7, T + 1)], UNSTABLE),
+        ("near, stamped with it", T + MS // 2, Evidence(T - MS), [Mark(T, 5, 5, T + MS // 2, exact=True)], UNSTABLE),
+        ("near, stamped before one of two appends", T - MS, Evidence(T - 60 * MS), [Mark(T, 5, 7, T + MS)], UNSTABLE),
         ("far before, whatever the order", T - 11 * MS, Evidence(T - 60 * MS, first=6, last=6), [Mark(T, 5, 5)], B),
         ("nobody watched", T + 50 * MS, Evidence(T - 60 * MS, single=True, covered=False), [Mark(T)], UNKNOWN_THEN),
         ("nobody watched, changed before", T - 50 * MS, Evidence(T - 60 * MS, covered=False), [Mark(T)], B),
