@@ -27,6 +27,7 @@ IGNORE_FILE = b".gitignore"
 _EXCLUDE_FILE = b".git/info/exclude"
 _HEAD = b".git/HEAD"
 _LINKED = b".git"  # a file, in a worktree or a submodule
+_TELLING = frozenset((IGNORE_FILE, _LINKED))  # entries of a folder that say how to judge the others
 
 Read = Callable[[bytes], bytes | None]
 
@@ -86,6 +87,7 @@ class IgnoreRules:
         self._credential_folders = frozenset(name.lower() for name in policy.credentials.folders)
         self._credentials = parse_patterns(b"\n".join(name.lower() for name in policy.credentials.names))
         self._folders: dict[bytes, _Folder] = {}
+        self._listed: dict[bytes, frozenset[bytes]] = {}
 
     def verdict(self, path: bytes, *, is_directory: bool) -> Verdict:
         """Judge one path; for an absolute one, outside the workspace, only NEVER or CAPTURED.
@@ -102,6 +104,14 @@ class IgnoreRules:
         folder = self._folder(path[: max(path.rfind(b"/"), 0)])
         return folder.verdict or self._judge(path, folder, is_directory=is_directory)
 
+    def saw(self, folder: bytes, names: Iterable[bytes]) -> None:
+        """Hear which entries a folder has, from whoever just listed it, before any of them is judged.
+
+        Only saves asking for ignore files that are not there, which is most of the cost of a first scan.
+        """
+        if folder not in self._folders:
+            self._listed[folder] = _TELLING.intersection(names)
+
     def forget(self, path: bytes) -> bytes:
         """Drop what was read because of `path`; give the folder whose subtree must be judged again.
 
@@ -114,6 +124,8 @@ class IgnoreRules:
             folder = path[: max(len(path) - len(tail) - 1, 0)]
         for known in [known for known in self._folders if _is_below(known, folder)]:
             del self._folders[known]
+        for known in [known for known in self._listed if _is_below(known, folder)]:
+            del self._listed[known]
         return folder
 
     def looks_like_a_credential(self, path: bytes) -> bool:
@@ -174,13 +186,16 @@ class IgnoreRules:
         """Read the ignore files of one folder, beginning a new scope where it holds a repository."""
         cut = len(path) + 1 if path else 0
         before = path + b"/" if path else b""
+        there = self._listed.pop(path, _TELLING)
         found: list[bytes | None] = []
-        if self._read(before + _HEAD) is not None:
-            layers = ()
-            found.append(self._read(before + _EXCLUDE_FILE))
-        elif (self._read(before + _LINKED) or b"").startswith(b"gitdir:"):
-            layers = ()
-        found.append(self._read(before + IGNORE_FILE))
+        if _LINKED in there:
+            if self._read(before + _HEAD) is not None:
+                layers = ()
+                found.append(self._read(before + _EXCLUDE_FILE))
+            elif (self._read(before + _LINKED) or b"").startswith(b"gitdir:"):
+                layers = ()
+        if IGNORE_FILE in there:
+            found.append(self._read(before + IGNORE_FILE))
         own = tuple(_Layer(parse_patterns(content), cut, b"") for content in found if content)
         folder = self._folders[path] = _Folder(layers + own)
         return folder

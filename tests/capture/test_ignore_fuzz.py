@@ -253,6 +253,9 @@ def _differences(seed: int, top: bytes) -> list[str]:
             return None
 
     rules = IgnoreRules(_policy(), read, ())
+    for folder in [b"", *(path for path, is_folder in paths if is_folder)]:
+        if rng.random() < 0.5:
+            rules.saw(folder, os.listdir(top + folder))
     ours = {path: rules.verdict(path, is_directory=is_folder) for path, is_folder in paths}
     found = []
     kept = _kept_by_listing(top)

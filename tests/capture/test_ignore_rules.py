@@ -183,6 +183,29 @@ def test_ignore_files_are_read_once_until_one_changes() -> None:
     assert b".gitignore" not in tree.asked[before:]  # the root's was not forgotten
 
 
+def test_a_listing_saves_asking_for_what_is_not_there() -> None:
+    tree = Tree({b".gitignore": b"*.log\n", b"be/.git/HEAD": b"ref: x", b"src/.gitignore": b"a\n"})
+    of = rules(tree)
+    of.saw(b"", [b".gitignore", b"be", b"src", b"plain"])
+    of.saw(b"plain", [b"x.log"])
+    of.saw(b"be", [b".git", b"x.log"])
+    of.saw(b"src", [b".gitignore"])
+    assert file(of, b"plain/x.log") is FILE
+    assert tree.asked == [b".gitignore"]
+    assert file(of, b"be/x.log") is CAPTURED
+    assert file(of, b"src/a") is FILE
+    assert tree.asked[1:] == [b"be/.git/HEAD", b"be/.git/info/exclude", b"src/.gitignore"]
+
+
+def test_what_was_listed_is_forgotten_with_the_rest() -> None:
+    tree = Tree({})
+    of = rules(tree)
+    of.saw(b"src", [b"a"])
+    tree[b"src/.gitignore"] = b"a\n"
+    of.forget(b"src/.gitignore")
+    assert file(of, b"src/a") is FILE
+
+
 def test_a_change_at_the_root_is_felt_everywhere() -> None:
     tree = Tree({b".gitignore": b"*.log\n"})
     of = rules(tree)
