@@ -53,7 +53,12 @@ class Room:
     digests: dict[str, Digest] = field(default_factory=dict)
     rescan_after: int = 0
     lost: bool = False
+    rules_changed: bool = False
     gone: bool = False
+
+    def prunes(self, path: bytes) -> bool:
+        """Tell whether a folder is left out, and so not watched."""
+        return self.station.capturer.rules.verdict(path, is_directory=True) is not Verdict.CAPTURED
 
 
 def _run_all(writers: list[Callable[[], DigestOutcome]], outcomes: list[DigestOutcome]) -> None:
@@ -121,10 +126,7 @@ class Sidecar:
         station = room.station
         if self._watching:
             watcher = self._open_watcher(room.workspace.home)
-            rules = station.capturer.rules
-            room.place = watcher.add_tree(
-                room.places.root.path, lambda path: rules.verdict(path, is_directory=True) is not Verdict.CAPTURED
-            )
+            room.place = watcher.add_tree(room.places.root.path, room.prunes)
             room.asks = watcher.add_folder(os.fsencode(room.workspace.database.asks), modify=False)
         started, watched_from = time.monotonic_ns(), self.clock.now()
         last = room.workspace.ledger.coverage_end()
@@ -187,7 +189,7 @@ class Sidecar:
         if self.watcher is not None:
             for folder in follower.directories():
                 self._watch_transcripts(os.fsencode(folder))
-        self._write([room], {found.session: follower.poll()})
+        self._round([room], 0.0)
         with workspace.database.transaction():
             if first:
                 remember_state(workspace, found.session, BASELINE, self.clock.now(), CheckpointKind.BASELINE)
@@ -278,7 +280,7 @@ class Sidecar:
     def _hear_event(self, room: Room, event: Event, proved_until: int) -> None:
         if is_rule_file(event.path):
             room.station.capturer.rules.forget(event.path)
-            room.rescan_after = 0  # what the rules let in or leave out now is found by looking
+            room.rules_changed = True
         room.station.note(event, proved_until)
 
     def _hear_lost(self, lost: Lost) -> None:
@@ -338,7 +340,7 @@ class Sidecar:
                 with room.workspace.database.transaction():
                     finish()
             return
-        if room.lost:
+        if room.lost or room.rules_changed:
             self._recover_coverage(room, finish)
         elif has_message and station.small:
             station.write_down(unstable=True)
@@ -351,13 +353,21 @@ class Sidecar:
         station = room.station
         last = station.proved_until
         station.end_coverage()
+        if room.rules_changed:
+            self._watch_again(room)
         now = self.clock.now()
         station.survey(covered=False, proved_until=last, finish=finish)
         station.begin_coverage(now)
         station.proved_until = now
-        room.lost = False
+        room.lost = room.rules_changed = False
         room.rescan_after = now + self.settings.watch.rescan.period_s * SECOND
         self._count_rescan(room)
+
+    def _watch_again(self, room: Room) -> None:
+        """Watch the folders that the rules let in now, and no longer those that they leave out."""
+        if self.watcher is not None and room.place is not None:
+            self.watcher.drop(room.place)
+            room.place = self.watcher.add_tree(room.places.root.path, room.prunes)
 
     def _count_rescan(self, room: Room) -> None:
         count = room.workspace.meta("rescans")

@@ -91,12 +91,14 @@ class Station:
         *,
         covered: bool,
         proved_until: int,
+        until: int | None = None,
         progress: Callable[[int], None] = lambda _files: None,
         finish: Callable[[], None] | None = None,
     ) -> CaptureOutcome:
         """Compare the whole tree with what is known and write down what differs.
 
-        `covered`: watching was unbroken since `proved_until`; else nothing is claimed of the time between.
+        `covered`: watching was unbroken since `proved_until`; else nothing is claimed of the time between. Changes
+        later than `until` are left alone: their events, which say more, have not been taken yet.
         """
         started = self.clock.now()
         evidence = Evidence(proved_until, covered=covered)
@@ -105,7 +107,7 @@ class Station:
             self._files = files
             progress(files)
 
-        outcome = self._write(self.capturer.survey(evidence, count), finish)
+        outcome = self._write(self.capturer.survey(evidence, count, until), finish)
         self.scanned_at = started
         return outcome
 
@@ -123,7 +125,7 @@ class Station:
 
     def rescan(self, finish: Callable[[], None] | None = None) -> CaptureOutcome:
         """Look at the whole tree although events were heard: what nobody told is found by its stat."""
-        return self.survey(covered=True, proved_until=self.scanned_at, finish=finish)
+        return self.survey(covered=True, proved_until=self.scanned_at, until=self.proved_until, finish=finish)
 
     def _write(self, findings: Iterator[Finding], finish: Callable[[], None] | None) -> CaptureOutcome:
         changed: list[bytes] = []

@@ -95,8 +95,25 @@ class Capturer:
             if finding is not None:
                 yield finding
 
-    def survey(self, evidence: Evidence, progress: Callable[[int], None] = lambda _files: None) -> Iterator[Finding]:
-        """Compare the whole tree with what is known: the truth, when events are not to be trusted."""
+    def survey(
+        self,
+        evidence: Evidence,
+        progress: Callable[[int], None] = lambda _files: None,
+        until: int | None = None,
+    ) -> Iterator[Finding]:
+        """Compare the whole tree with what is known: the truth, when events are not to be trusted.
+
+        Changes later than `until`, and what lies in a directory that came later, are left for their events.
+        """
+        late: set[bytes] = set()
+        for finding in self._compare(evidence, progress):
+            changed = finding.state is not None or finding.content is not None
+            if dirname(finding.path) in late or (until is not None and changed and finding.changed_at > until):
+                late.add(finding.path)
+            else:
+                yield finding
+
+    def _compare(self, evidence: Evidence, progress: Callable[[int], None]) -> Iterator[Finding]:
         known_all = self.ledger.known_all()
         seen: set[bytes] = set()
         files = 0
