@@ -10,67 +10,32 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from sidecar import errors
 from sidecar.agents import Agent
 from sidecar.attach import owner
-from sidecar.attach.asking import answer, ask_capturer, questions
-from sidecar.attach.catchup import digest_news, make_capturer
+from sidecar.attach.asking import answer, questions
+from sidecar.attach.catchup import digest_news
 from sidecar.attach.digest import Digest, DigestOutcome, News
 from sidecar.attach.follower import Follower
+from sidecar.attach.room import Room, open_room, refuse_unsafe
 from sidecar.attach.settings import Settings
-from sidecar.attach.station import Station
-from sidecar.capture.ignore import Verdict, is_rule_file
+from sidecar.capture.ignore import is_rule_file
 from sidecar.checkpoint.apply import enforce_caps, remember_state
 from sidecar.clock import MS, SECOND, format_iso
 from sidecar.fs import private
-from sidecar.fs.beneath import Root
-from sidecar.fs.lock import FileLock
-from sidecar.fs.places import Places
 from sidecar.model import CheckpointKind, SessionFound, UserMessage
-from sidecar.store.home import open_home
-from sidecar.store.workspace import Workspace, open_for_root
+from sidecar.store.home import identify, open_home
 from sidecar.watch import Event, Lost, Place, Timing, Watcher, Why, open_watcher
 
 Announce = Callable[[dict[str, Any]], None]
 BASELINE = "baseline"
 
 
-@dataclass
-class Room:
-    """A workspace that this process is in: as its capturer, or beside the one that is."""
-
-    workspace: Workspace
-    places: Places
-    station: Station
-    lock: FileLock | None
-    place: Place | None = None
-    asks: Place | None = None
-    followers: dict[str, Follower] = field(default_factory=dict)
-    digests: dict[str, Digest] = field(default_factory=dict)
-    rescan_after: int = 0
-    lost: bool = False
-    rules_changed: bool = False
-    gone: bool = False
-
-    def prunes(self, path: bytes) -> bool:
-        """Tell whether a folder is left out, and so not watched."""
-        return self.station.capturer.rules.verdict(path, is_directory=True) is not Verdict.CAPTURED
-
-
 def _run_all(writers: list[Callable[[], DigestOutcome]], outcomes: list[DigestOutcome]) -> None:
     outcomes.extend(write() for write in writers)
-
-
-def refuse_unsafe(directory: str, settings: Settings) -> None:
-    """Refuse a root that is too wide to be captured as a tree."""
-    real = os.path.realpath(directory)
-    wide = {os.path.realpath(os.path.expanduser(root)) for root in settings.ignore.unsafe.roots}
-    if real in wide:
-        raise errors.NoWorkspace(path=directory, why="it is too wide a place to be captured as a tree")
 
 
 class Sidecar:
@@ -103,45 +68,30 @@ class Sidecar:
 
     def enter(self, directory: str, progress: Callable[[int], None] = lambda _files: None) -> Room:
         """Open the timeline of a workspace and, unless another process does, begin to capture it."""
-        refuse_unsafe(directory, self.settings)
-        workspace = open_for_root(directory, self.settings.checkpoints, create=True)
-        assert workspace is not None
-        if workspace.key in self.rooms:
-            workspace.close()
-            return self.rooms[workspace.key]
-        workspace.blobs.remove_strays()
-        workspace.blobs.bury()
-        places = Places(Root.open(directory))
-        capturer = make_capturer(workspace, places, self.settings)
-        capturer.named.update(workspace.turns.edits())
-        station = Station(workspace, capturer, self.settings.checkpoints, self.clock)
-        room = Room(workspace, places, station, owner.own_capture(workspace))
-        self.rooms[workspace.key] = room
+        key = self._key_of(directory)
+        if key in self.rooms:
+            return self.rooms[key]
+        room = open_room(directory, self.settings)
+        self.rooms[room.workspace.key] = room
         if room.lock is not None:
             self._begin_capture(room, progress)
         return room
 
+    def _key_of(self, directory: str) -> str | None:
+        try:
+            return identify(directory).key
+        except OSError:
+            return None  # said by whoever opens it
+
     def _begin_capture(self, room: Room, progress: Callable[[int], None]) -> None:
-        """Watch first, then scan: what changes meanwhile is heard of."""
-        station = room.station
-        if self._watching:
-            watcher = self._open_watcher(room.workspace.home)
-            room.place = watcher.add_tree(room.places.root.path, room.prunes)
-            room.asks = watcher.add_folder(os.fsencode(room.workspace.database.asks), modify=False)
-        started, watched_from = time.monotonic_ns(), self.clock.now()
-        last = room.workspace.ledger.coverage_end()
-        outcome = station.survey(
-            covered=last is None, proved_until=watched_from if last is None else last, progress=progress
-        )
-        station.begin_coverage(watched_from)
-        station.proved_until = watched_from
-        room.rescan_after = self.clock.now() + self.settings.watch.rescan.period_s * SECOND
+        started = time.monotonic_ns()
+        watcher = self._open_watcher(room.workspace.home) if self._watching else None
+        room.begin_capture(watcher, progress)
         if self.watcher is not None:
             self._round([], 0.0)
         files, size = room.workspace.ledger.count_files()
         milliseconds = (time.monotonic_ns() - started) // MS
         self.announce("ready", workspace=room.workspace.root, files=files, bytes=size, ms=milliseconds)
-        del outcome
 
     def _open_watcher(self, home: str) -> Watcher:
         if self.watcher is None:
@@ -246,7 +196,9 @@ class Sidecar:
         self._write(rooms, news)
         for room in rooms:
             answer(asked.get(room.workspace.key, []))
-            self._look_after(room)
+            if room.take_over(self.watcher):
+                self.warn("owner", f"The capturer of {room.workspace.root} ended; this process takes over.")
+            room.look_if_due()
 
     def _drain(self, timeout_s: float) -> None:
         watcher = self.watcher
@@ -312,7 +264,7 @@ class Sidecar:
 
             started = time.monotonic_ns()
             finish = partial(_run_all, writers, outcomes) if writers else None
-            self._write_room(room, finish, has_message=has_message)
+            room.write(finish, has_message=has_message, watcher=self.watcher)
             milliseconds = (time.monotonic_ns() - started) // MS
             for outcome in outcomes:
                 for closed in outcome.closed:
@@ -330,75 +282,10 @@ class Sidecar:
         for one in evicted:
             self.announce("evicted", message=one.message, blobs=one.blobs, bytes=one.bytes)
 
-    def _write_room(self, room: Room, finish: Callable[[], None] | None, *, has_message: bool) -> None:
-        station = room.station
-        if room.gone:
-            return
-        if room.lock is None:
-            if finish is not None:
-                ask_capturer(room.workspace, answer_ms=self.settings.checkpoints.time.capture_answer_ms)
-                with room.workspace.database.transaction():
-                    finish()
-            return
-        if room.lost or room.rules_changed:
-            self._recover_coverage(room, finish)
-        elif has_message and station.small:
-            station.write_down(unstable=True)
-            station.rescan(finish)
-        elif finish is not None or station.busy:
-            station.write_down(finish, unstable=has_message)
-
-    def _recover_coverage(self, room: Room, finish: Callable[[], None] | None) -> None:
-        """Events were missed: nothing is claimed of the time since the last proof; the tree says what is now."""
-        station = room.station
-        last = station.proved_until
-        station.end_coverage()
-        if room.rules_changed:
-            self._watch_again(room)
-        now = self.clock.now()
-        station.survey(covered=False, proved_until=last, finish=finish)
-        station.begin_coverage(now)
-        station.proved_until = now
-        room.lost = room.rules_changed = False
-        room.rescan_after = now + self.settings.watch.rescan.period_s * SECOND
-        self._count_rescan(room)
-
-    def _watch_again(self, room: Room) -> None:
-        """Watch the folders that the rules let in now, and no longer those that they leave out."""
-        if self.watcher is not None and room.place is not None:
-            self.watcher.drop(room.place)
-            room.place = self.watcher.add_tree(room.places.root.path, room.prunes)
-
-    def _count_rescan(self, room: Room) -> None:
-        count = room.workspace.meta("rescans")
-        room.workspace.set_meta("rescans", (count if isinstance(count, int) else 0) + 1)
-
-    def _look_after(self, room: Room) -> None:
-        """Do what is due now and then: take over, look at what was being written, look at the whole tree."""
-        if room.gone:
-            return
-        if room.lock is None:
-            room.lock = owner.own_capture(room.workspace)
-            if room.lock is not None:
-                self.warn("owner", f"The capturer of {room.workspace.root} ended; this process takes over.")
-                self._begin_capture(room, lambda _files: None)
-            return
-        now = self.clock.now()
-        if now >= room.rescan_after:
-            room.station.rescan()
-            room.rescan_after = now + self.settings.watch.rescan.period_s * SECOND
-
     def close(self) -> None:
         """Write down how far watching reached, and give everything back."""
         for room in self.rooms.values():
-            if room.lock is not None and not room.gone:
-                room.station.end_coverage()
-                room.lock.release()
-            for follower in room.followers.values():
-                if follower.lock is not None:
-                    follower.lock.release()
-            room.places.close()
-            room.workspace.close()
+            room.close()
         if self.watcher is not None:
             self.watcher.close()
         self.announce("detached")

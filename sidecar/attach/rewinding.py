@@ -8,18 +8,19 @@ A dry run does the same inside a transaction that is rolled back: it changes not
 import contextlib
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sidecar import errors
 from sidecar.attach import owner
 from sidecar.attach.catchup import catch_up, make_capturer
+from sidecar.attach.rescue import saver
 from sidecar.attach.settings import Settings
 from sidecar.attach.upto import ask, bring_up_to_now, opened_places
 from sidecar.capture.ignore import Verdict
 from sidecar.checkpoint.apply import enforce_caps, remember_state
 from sidecar.fs.beneath import Blocked
 from sidecar.fs.places import Places
-from sidecar.model import Checkpoint, CheckpointKind, Kind, Reason, Row, Stat, State
+from sidecar.model import Checkpoint, CheckpointKind, Reason, State
 from sidecar.rewind.apply import Carrier, RewindOutcome, Target, rows_after
 from sidecar.rewind.diff import count_lines
 from sidecar.rewind.gather import Gatherer
@@ -65,6 +66,7 @@ class Rewinding:
         self.workspace = workspace
         self.settings = settings
         self.clock = settings.clock
+        self._save = saver(workspace, settings.clock)
 
     # Looking --------------------------------------------------------------------------------------------------------
 
@@ -204,19 +206,6 @@ class Rewinding:
     def _cap(self, session: str) -> int:
         row = self.workspace.instants.session(session)
         return row.cap if row is not None else self.settings.checkpoints.profiles["default"]
-
-    def _save(self, path: bytes, content: bytes, stat: Stat) -> None:
-        """Keep bytes that the store does not have as the path's newest version."""
-        now = self.clock.now()
-        with self.workspace.blobs.writing(), self.workspace.database.transaction():
-            state = State(Kind.FILE, self.workspace.blobs.put(content), len(content), stat.mode)
-            known = self.workspace.ledger.known(path)
-            start = now if known is None else max(now, known.row.from_at + 1)
-            rows = [Row(state, start, None, start, start)]
-            if known is not None:
-                rows.insert(0, replace(known.row, to_at=start))
-            self.workspace.ledger.replace(path, known, rows, None, now)
-            self.workspace.blobs.drop_unused()
 
 
 class _RollBack(Exception):

@@ -1,0 +1,142 @@
+"""A workspace that this process is in: as its capturer, or beside the one that is."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from sidecar import errors
+from sidecar.attach import owner
+from sidecar.attach.asking import ask_capturer
+from sidecar.attach.catchup import make_capturer
+from sidecar.attach.digest import Digest
+from sidecar.attach.follower import Follower
+from sidecar.attach.rescue import put_in_order
+from sidecar.attach.settings import Settings
+from sidecar.attach.station import Station
+from sidecar.capture.ignore import Verdict
+from sidecar.clock import SECOND
+from sidecar.fs.beneath import Root
+from sidecar.fs.lock import FileLock
+from sidecar.fs.places import Places
+from sidecar.store.workspace import Workspace, open_for_root
+from sidecar.watch import Place, Watcher
+
+
+@dataclass
+class Room:
+    """An open workspace, who is followed in it, and what is due."""
+
+    workspace: Workspace
+    places: Places
+    station: Station
+    settings: Settings
+    lock: FileLock | None  # None: another process captures
+    place: Place | None = None
+    asks: Place | None = None
+    followers: dict[str, Follower] = field(default_factory=dict)
+    digests: dict[str, Digest] = field(default_factory=dict)
+    rescan_after: int = 0
+    lost: bool = False
+    rules_changed: bool = False
+    gone: bool = False
+
+    def prunes(self, path: bytes) -> bool:
+        """Tell whether a folder is left out, and so not watched."""
+        return self.station.capturer.rules.verdict(path, is_directory=True) is not Verdict.CAPTURED
+
+    def begin_capture(self, watcher: Watcher | None, progress: Callable[[int], None]) -> None:
+        """Watch first, then scan: what changes meanwhile is heard of."""
+        if watcher is not None:
+            self.place = watcher.add_tree(self.places.root.path, self.prunes)
+            self.asks = watcher.add_folder(os.fsencode(self.workspace.database.asks), modify=False)
+        watched_from = self.settings.clock.now()
+        last = self.workspace.ledger.coverage_end()
+        first = last is None
+        self.station.survey(covered=first, proved_until=watched_from if last is None else last, progress=progress)
+        self.station.begin_coverage(watched_from)
+        self.station.proved_until = watched_from
+        self._rescan_later()
+
+    def write(self, finish: Callable[[], None] | None, *, has_message: bool, watcher: Watcher | None) -> None:
+        """Write down what happened; `finish` joins the last transaction."""
+        if self.gone:
+            return
+        if self.lock is None:
+            if finish is not None:
+                ask_capturer(self.workspace, answer_ms=self.settings.checkpoints.time.capture_answer_ms)
+                with self.workspace.database.transaction():
+                    finish()
+        elif self.lost or self.rules_changed:
+            self._look_again(finish, watcher)
+        elif has_message and self.station.small:
+            self.station.write_down(unstable=True)
+            self.station.rescan(finish)
+        elif finish is not None or self.station.busy:
+            self.station.write_down(finish, unstable=has_message)
+
+    def _look_again(self, finish: Callable[[], None] | None, watcher: Watcher | None) -> None:
+        """Events were missed: nothing is claimed of the time since the last proof; the tree says what is now."""
+        last = self.station.proved_until
+        self.station.end_coverage()
+        if self.rules_changed and watcher is not None and self.place is not None:
+            watcher.drop(self.place)  # the rules let in other folders now
+            self.place = watcher.add_tree(self.places.root.path, self.prunes)
+        now = self.settings.clock.now()
+        self.station.survey(covered=False, proved_until=last, finish=finish)
+        self.station.begin_coverage(now)
+        self.station.proved_until = now
+        self.lost = self.rules_changed = False
+        self._rescan_later()
+        count = self.workspace.meta("rescans")
+        self.workspace.set_meta("rescans", (count if isinstance(count, int) else 0) + 1)
+
+    def take_over(self, watcher: Watcher | None) -> bool:
+        """Become the capturer if the one that was is gone."""
+        if self.lock is not None or self.gone:
+            return False
+        self.lock = owner.own_capture(self.workspace)
+        if self.lock is None:
+            return False
+        self.begin_capture(watcher, lambda _files: None)
+        return True
+
+    def look_if_due(self) -> None:
+        """Look at the whole tree now and then, although events are heard."""
+        if self.lock is not None and not self.gone and self.settings.clock.now() >= self.rescan_after:
+            self.station.rescan()
+            self._rescan_later()
+
+    def _rescan_later(self) -> None:
+        self.rescan_after = self.settings.clock.now() + self.settings.watch.rescan.period_s * SECOND
+
+    def close(self) -> None:
+        """Write down how far watching reached, and give everything back."""
+        if self.lock is not None and not self.gone:
+            self.station.end_coverage()
+            self.lock.release()
+        for follower in self.followers.values():
+            if follower.lock is not None:
+                follower.lock.release()
+        self.places.close()
+        self.workspace.close()
+
+
+def open_room(directory: str, settings: Settings) -> Room:
+    """Open the timeline of a workspace, put an interrupted rewind in order, and try to become the capturer."""
+    refuse_unsafe(directory, settings)
+    workspace = open_for_root(directory, settings.checkpoints, create=True)
+    assert workspace is not None
+    workspace.blobs.remove_strays()
+    workspace.blobs.bury()
+    places = Places(Root.open(directory))
+    put_in_order(workspace, places, settings)
+    station = Station(workspace, make_capturer(workspace, places, settings), settings.checkpoints, settings.clock)
+    return Room(workspace, places, station, settings, owner.own_capture(workspace))
+
+
+def refuse_unsafe(directory: str, settings: Settings) -> None:
+    """Refuse a root that is too wide to be captured as a tree."""
+    real = os.path.realpath(directory)
+    wide = {os.path.realpath(os.path.expanduser(root)) for root in settings.ignore.unsafe.roots}
+    if real in wide:
+        raise errors.NoWorkspace(path=directory, why="it is too wide a place to be captured as a tree")
