@@ -28,11 +28,13 @@ from sidecar.watch.cookie import CookieJar
 _FILTER: list[type[FileSystemEvent]] = [
     seen.FileCreatedEvent,
     seen.FileModifiedEvent,
+    seen.FileAttribEvent,
     seen.FileClosedEvent,
     seen.FileDeletedEvent,
     seen.FileMovedEvent,
     seen.DirCreatedEvent,
     seen.DirModifiedEvent,
+    seen.DirAttribEvent,
     seen.DirDeletedEvent,
     seen.DirMovedEvent,
 ]
@@ -196,7 +198,9 @@ class ObserverWatcher:
         for record in records:
             if record is not None and record.number in self._watched:
                 self._position = record.position
-                self._out += self._translate(self._watched[record.number], record)
+                for event in self._translate(self._watched[record.number], record):
+                    if not self._jar.ours(os.path.basename(event.path)):
+                        self._out.append(event)
         return True
 
     def _translate(self, watched: _Watched, record: _Record) -> Iterator[Event]:
