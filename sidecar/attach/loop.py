@@ -147,7 +147,7 @@ class Sidecar:
                 workspace, found.session, cap=self.cap, before_rewinds=self.settings.checkpoints.limits.before_rewind
             )
         self._announce_evicted(evicted)
-        workspace.blobs.bury()
+        workspace.give_back()
         return follower
 
     def _watch_transcripts(self, folder: bytes) -> None:
@@ -266,6 +266,8 @@ class Sidecar:
             finish = partial(_run_all, writers, outcomes) if writers else None
             room.write(finish, has_message=has_message, watcher=self.watcher)
             milliseconds = (time.monotonic_ns() - started) // MS
+            if any(outcome.evicted for outcome in outcomes):
+                room.workspace.give_back()
             for outcome in outcomes:
                 for closed in outcome.closed:
                     self.announce(

@@ -19,4 +19,4 @@ def make_mark(workspace: Workspace, session: SessionRow, message: str, text: str
         remember_state(workspace, session.session, message, at, CheckpointKind.MARK, prompt=prompt)
         close_message(workspace, session.session, message, at, timeline=True)
         enforce_caps(workspace, session.session, cap=session.cap, before_rewinds=limits.before_rewind)
-    workspace.blobs.bury()
+    workspace.give_back()

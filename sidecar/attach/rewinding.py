@@ -171,7 +171,7 @@ class Rewinding:
             carrier.finish(
                 lambda actions: self._record(actions, places, request.checkpoint.session, before, done, note)
             )
-            self.workspace.blobs.bury()
+            self.workspace.give_back()
             return done
 
     def _record(

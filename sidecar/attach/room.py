@@ -113,6 +113,7 @@ class Room:
         """Write down how far watching reached, and give everything back."""
         if self.lock is not None and not self.gone:
             self.station.end_coverage()
+            self.workspace.give_back()
             self.lock.release()
         for follower in self.followers.values():
             if follower.lock is not None:

@@ -113,9 +113,13 @@ class Blobs:
     def bury(self) -> tuple[int, int]:
         """Unlink the files of contents whose forgetting is committed; give their number and bytes.
 
+        Nothing inside a transaction: it may yet be rolled back, and what it forgot is there again.
+
         Survives: a crash in between; what is left is taken up by the next call.
         """
         count = freed = 0
+        if self.database.connection.in_transaction:
+            return count, freed
         for (name,) in self.database.all("SELECT file FROM doomed"):
             path = os.path.join(self.database.blobs, name)
             with contextlib.suppress(FileNotFoundError):
@@ -159,7 +163,8 @@ class Blobs:
     def _heal(self, number: int, content: bytes) -> None:
         codec, stored = _encode(content)
         old = self.database.one("SELECT file FROM blob WHERE id = ?", number)[0]
-        name = self._write_file(stored) if len(stored) > self.inline_bytes else None
+        inline = self.rehearsing or len(stored) <= self.inline_bytes
+        name = None if inline else self._write_file(stored)
         self.database.execute(
             "UPDATE blob SET codec = ?, stored_bytes = ?, file = ? WHERE id = ?", (codec, len(stored), name, number)
         )

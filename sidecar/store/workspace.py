@@ -49,6 +49,11 @@ class Workspace:
         with self.database.transaction():
             self.database.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (key, value))
 
+    def give_back(self) -> None:
+        """Give the space of what was forgotten back to the disk, now that its forgetting is committed."""
+        self.blobs.bury()
+        self.database.reclaim()
+
     def lock_path(self, name: str) -> str:
         """Give the path of one of this workspace's locks: `capture`, `rewind`."""
         return os.path.join(self.home, "locks", f"{self.key}.{name}")
