@@ -8,7 +8,6 @@ Three kinds of trouble are never mixed. A *refusal* is one of these exceptions: 
 import contextlib
 import errno
 import os
-import sqlite3
 from collections.abc import Iterator
 
 
@@ -43,8 +42,8 @@ class NoCheckpoint(Refusal):
     code = "no-checkpoint"
 
     def __init__(self, *, reason: str) -> None:
-        super().__init__()
-        self.reason = reason  # evicted, before-attach, unprotected, not-a-prompt, unknown
+        """Take why: evicted, before-attach, unprotected, not-a-prompt, unknown."""
+        super().__init__(reason=reason)
 
 
 class RewindFailed(Refusal):
@@ -141,7 +140,7 @@ def at_path(path: bytes | str) -> Iterator[None]:
         raise Fault(path=os.fsdecode(path), why=describe(error)) from error
 
 
-def describe(error: OSError | sqlite3.Error) -> str:
+def describe(error: Exception) -> str:
     """Say what went wrong in a few words of the operating system's own."""
     if isinstance(error, OSError) and error.errno is not None:
         return os.strerror(error.errno) if error.errno != errno.ENOSPC else "no space left on device"

@@ -5,11 +5,14 @@ import contextlib
 import importlib
 import os
 import sys
+import time
 from collections.abc import Sequence
+from typing import Any, NoReturn
 
 from sidecar import __version__
 from sidecar.cli.output import refuse
-from sidecar.errors import Fault, Refusal, describe
+from sidecar.clock import format_iso
+from sidecar.errors import Fault, Refusal, UsageError, describe
 
 # Each verb's room is imported only when it is asked for: start-up matters (a test looks at sys.modules).
 ROOMS = {
@@ -29,9 +32,19 @@ ROOMS = {
 }
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one sentence, and takes no option by its first letters: `--a` may be two things one day."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{**options, "allow_abbrev": False})
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(what=f"{message} (see `{self.prog} --help`)")
+
+
 def parser() -> argparse.ArgumentParser:  # noqa: PLR0915 - a list
     """Describe the command line."""
-    top = argparse.ArgumentParser(
+    top = _Parser(
         prog="sidecar",
         description="Keeps a full-file checkpoint for every message you send to a coding agent, and brings any back.",
     )
@@ -108,7 +121,12 @@ def parser() -> argparse.ArgumentParser:  # noqa: PLR0915 - a list
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and give its exit code."""
-    args = parser().parse_args(argv)
+    given = list(sys.argv[1:] if argv is None else argv)
+    try:
+        args = parser().parse_args(given)
+    except UsageError as refusal:
+        verb = next((word for word in given if word in ROOMS), None)
+        return refuse(refusal, _nothing_done(verb, given) if verb else {}, as_json="--json" in given)
     room = importlib.import_module(f"sidecar.cli.{ROOMS[args.verb]}")
     try:
         try:
@@ -118,16 +136,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         except BrokenPipeError:
             raise
         except OSError as error:
-            raise Fault(path=error.filename or "sidecar", why=describe(error)) from error
+            name = error.filename
+            path = os.fsdecode(name) if isinstance(name, (str, bytes)) else "sidecar"
+            raise Fault(path=path, why=describe(error)) from error
     except Refusal as refusal:
-        empty = room.EMPTY if hasattr(room, "EMPTY") else {}
-        return refuse(refusal, empty.get(args.verb, empty), as_json=args.json)
+        return refuse(refusal, _nothing_done(args.verb, given), as_json=args.json)
     except BrokenPipeError:  # whoever read the answer has seen enough
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
         return 130
+
+
+def _nothing_done(verb: str, given: Sequence[str]) -> dict[str, Any]:
+    """Give a verb's answer with all its keys, for when it was refused."""
+    room = importlib.import_module(f"sidecar.cli.{ROOMS[verb]}")
+    answer: dict[str, Any] = dict(room.EMPTY.get(verb, room.EMPTY))
+    if "dryRun" in answer:
+        answer["dryRun"] = verb == "diff" or "--dry-run" in given
+    if "event" in answer:  # one of a stream
+        answer["at"] = format_iso(time.time_ns())
+    return answer
 
 
 if __name__ == "__main__":

@@ -52,7 +52,10 @@ def one_line(text: str) -> str:
 def refuse(refusal: Refusal, empty: Mapping[str, Any] | None, *, as_json: bool) -> int:
     """Say why something was not done and give the exit code; in JSON with all of the verb's keys."""
     if as_json:
-        print_json({**(empty or {}), "error": str(refusal), "code": refusal.code})
+        told = dict(empty or {})
+        if "reason" in told:
+            told["reason"] = refusal.parts.get("reason")
+        print_json({**told, "error": str(refusal), "code": refusal.code})
     sys.stderr.write(one_line(str(refusal)) + "\n")
     return refusal.exit_code
 

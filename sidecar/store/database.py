@@ -18,6 +18,7 @@ from sidecar.fs import private
 APPLICATION = 0x53444352  # "SDCR"
 FORMAT = 1
 BUSY_S = 20.0
+RECLAIM_BUSY_MS = 250  # a dry run may read for seconds; nobody waits for it to give space back
 
 
 class Database:
@@ -39,16 +40,21 @@ class Database:
         return os.path.join(self.directory, "asks")
 
     def execute(self, sql: str, values: Iterable[Any] = ()) -> sqlite3.Cursor:
-        """Run one statement."""
-        return self.connection.execute(sql, tuple(values))
+        """Run one statement. Refuses (StoreFault) where SQLite cannot."""
+        try:
+            return self.connection.execute(sql, tuple(values))
+        except sqlite3.Error as error:
+            raise errors.StoreFault(path=self.directory, why=errors.describe(error)) from error
 
     def one(self, sql: str, *values: Any) -> Any:
         """Give the first row, or None."""
-        return self.connection.execute(sql, values).fetchone()
+        with translated(self.directory):
+            return self.connection.execute(sql, values).fetchone()
 
     def all(self, sql: str, *values: Any) -> list[Any]:
         """Give all rows."""
-        return self.connection.execute(sql, values).fetchall()
+        with translated(self.directory):
+            return self.connection.execute(sql, values).fetchall()
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
@@ -80,14 +86,22 @@ class Database:
                 raise
 
     def reclaim(self) -> None:
-        """Give the space of forgotten contents back to the disk.
+        """Give the space of forgotten contents back to the disk, or leave it to the next call if a reader is at work.
 
         `executescript`, because `execute` steps the pragma once, which frees a single page; the truncating checkpoint,
         because pages that were freed show on the disk only after it.
         """
-        if self.one("PRAGMA freelist_count")[0]:
-            self.connection.executescript("PRAGMA incremental_vacuum;")
-        self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        if self._depth or not self.one("PRAGMA freelist_count")[0]:
+            return
+        with translated(self.directory):
+            try:
+                self.connection.executescript(f"PRAGMA busy_timeout={RECLAIM_BUSY_MS}; PRAGMA incremental_vacuum;")
+                self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                    raise
+            finally:
+                self.connection.execute(f"PRAGMA busy_timeout={int(BUSY_S * 1000)}")
 
     def close(self) -> None:
         """Close the connection; the last one to close folds the log into the database."""
@@ -113,7 +127,10 @@ def open_database(directory: str, *, create: bool) -> Database:
         if not create:
             raise errors.NotOurStore(path=directory, why="it holds no timeline")
         _make(directory, path)
-    connection = _connect(path)
+    try:
+        connection = _connect(path)
+    except sqlite3.Error as error:
+        raise _unreadable(directory, error) from error
     try:
         with translated(directory):
             application = connection.execute("PRAGMA application_id").fetchone()[0]
@@ -124,15 +141,27 @@ def open_database(directory: str, *, create: bool) -> Database:
             raise errors.StoreTooNew(path=directory, found=version, known=FORMAT)
     except errors.Refusal as refusal:
         connection.close()
-        if isinstance(refusal, errors.StoreFault):
-            raise errors.NotOurStore(path=directory, why="its database cannot be read") from refusal
+        if isinstance(refusal.__cause__, sqlite3.Error):
+            raise _unreadable(directory, refusal.__cause__) from refusal
         raise
     return Database(directory, connection)
 
 
+def _unreadable(directory: str, error: sqlite3.Error) -> errors.Refusal:
+    """Tell a file that is no database of SQLite's from one that cannot be read just now."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+        return errors.NotOurStore(path=directory, why="its database cannot be read")
+    return errors.StoreFault(path=directory, why=errors.describe(error))
+
+
 def _connect(path: str) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
-    connection.executescript("PRAGMA synchronous=FULL; PRAGMA cache_size=-8192; PRAGMA temp_store=MEMORY;")
+    try:
+        connection.executescript("PRAGMA synchronous=FULL; PRAGMA cache_size=-8192; PRAGMA temp_store=MEMORY;")
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
