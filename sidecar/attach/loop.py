@@ -179,10 +179,15 @@ class Sidecar:
             if watcher is None:
                 time.sleep(tick_s)
             else:
-                before = watcher.drained_at
-                self._hear(watcher.take(tick_s), before)
-                self._round(list(self.rooms.values()), 0.0)
+                self.step(tick_s)
             discover()
+        self._round(list(self.rooms.values()), 0.0)
+
+    def step(self, timeout_s: float = 0.0) -> None:
+        """Wait up to so long for something to happen, and do everything once."""
+        if self.watcher is not None:
+            before = self.watcher.drained_at
+            self._hear(self.watcher.take(timeout_s), before)
         self._round(list(self.rooms.values()), 0.0)
 
     def _round(self, rooms: Iterable[Room], timeout_s: float) -> None:
