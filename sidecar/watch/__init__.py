@@ -101,7 +101,9 @@ class Watcher(Protocol):
 
     kind: str  # "inotify", "observer", "poll"
     ordered: bool  # positions are the true order, and a barrier is a proof
-    drained_at: int  # all changes made before this instant were returned by take, or declared Lost; 0 where unprovable
+    # All changes made before this instant were returned by take, or declared Lost. 0 where unprovable; stands still
+    # while any folder has no watch. The clock's instant, which is ahead of the file system's stamps by up to a tick.
+    drained_at: int
 
     def add_tree(self, root_path: bytes, prune: Callable[[bytes], bool]) -> Place:
         """Watch a folder and every folder below it that `prune` (given its relative path) does not refuse.

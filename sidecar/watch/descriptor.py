@@ -111,8 +111,8 @@ class Descriptor:
             self._cookie_wd = self.add(handle, MASK_COOKIE)
         finally:
             os.close(handle)
-        if self._cookie_wd == UNWATCHED:
-            raise PermissionError(folder)
+        if not self.hears_cookies():
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), folder)
 
     def remove(self, wd: int) -> None:
         """Watch a directory no longer."""
@@ -125,6 +125,12 @@ class Descriptor:
     def ended(self, wd: int) -> None:
         """Take note that the kernel removed a watch by itself."""
         self._held.pop(wd, None)
+        if wd == self._cookie_wd:
+            self._cookie_wd = UNWATCHED
+
+    def hears_cookies(self) -> bool:
+        """Tell whether the folder of cookies is watched still. A new one under its name may have its very inode."""
+        return self._cookie_wd != UNWATCHED
 
     def count(self) -> int:
         """Count the watches held."""

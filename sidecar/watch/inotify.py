@@ -131,7 +131,7 @@ class InotifyWatcher:
             if not tree.lost and identity(tree.place.path) != tree.identity:
                 self._lose(tree, self._now())
         found = identity(self._jar.folder)
-        if found is not None and found != self._cookie_identity:
+        if found is not None and not (found == self._cookie_identity and self._descriptor.hears_cookies()):
             with contextlib.suppress(OSError):  # barriers fail until it works, which sends their callers to a scan
                 self._descriptor.add_cookies(self._jar.folder)
                 self._cookie_identity = found
@@ -176,7 +176,10 @@ class InotifyWatcher:
         overflow = False
         for item in items:
             if isinstance(item, Proof):
-                self.drained_at = max(self.drained_at, item.at)
+                if (
+                    not self._watches.folders.unwatched
+                ):  # of what lies in those nothing was queued, so nothing is proved
+                    self.drained_at = max(self.drained_at, item.at)
             elif item is not None:
                 self._position = item.position
                 if item.mask & In.IN_Q_OVERFLOW:
