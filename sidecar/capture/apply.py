@@ -123,6 +123,7 @@ class Capturer:
                 seen.update(path for path in known_all if path.startswith(prefix))
             if listing.fault is not None:
                 continue
+            self.rules.saw(listing.path, (name for name, _ in listing.entries))
             folder, known = Suspect(listing.path, evidence), known_all.get(listing.path)
             found = self._examine(folder, known, listing.stat) if listing.path else None
             listed_at = listing.listed_at if listing.steady else None
@@ -279,8 +280,9 @@ class Capturer:
         if finding.listed_at is None:
             return
         # While there was no such directory there was nothing in it either.
-        before = rows[0] if len(rows) > 1 and rows[0].state.kind in (Kind.ABSENT, Kind.FILE) else None
-        self.ledger.list_folder(path, finding.listed_at if before is None else before.from_at)
+        was_none = len(rows) > 1 and rows[0].state.kind in (Kind.ABSENT, Kind.FILE)
+        since = self.ledger.no_folder_since(path, rows[0].from_at) if was_none else finding.listed_at
+        self.ledger.list_folder(path, since)
 
 
 def dirname(path: bytes) -> bytes:
