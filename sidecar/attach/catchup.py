@@ -12,7 +12,7 @@ from sidecar.attach.station import Station
 from sidecar.capture.apply import Capturer
 from sidecar.capture.ignore import IgnoreRules, Verdict, excluded_within, outer_files
 from sidecar.capture.place import Mark
-from sidecar.errors import NoWorkspace
+from sidecar.errors import NoTranscript, NoWorkspace
 from sidecar.fs.beneath import Blocked, Root
 from sidecar.fs.places import Places
 from sidecar.fs.read import Whole, read_whole
@@ -62,7 +62,10 @@ def found_again(row: SessionRow) -> SessionFound | None:
     agent = registry().get(row.agent)
     if agent is None:
         return None
-    return next((found for found in agent.find_in(row.transcript) if found.session == row.session), None)
+    try:
+        return next((found for found in agent.find_in(row.transcript) if found.session == row.session), None)
+    except NoTranscript:
+        return None  # something else lies there now: what is known stands without it
 
 
 def digest_news(
