@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Sequence
 
 from sidecar.agents import registry
+from sidecar.agents.finding import home_of
 from sidecar.attach.digest import Digest, DigestOutcome, News
 from sidecar.attach.follower import Follower
 from sidecar.attach.history import import_history
@@ -53,7 +54,14 @@ def private_places(workspace: Workspace, settings: Settings) -> set[bytes]:
     places = {workspace.home}
     for agent in registry().values():
         places.update(agent.private_places(settings.environ))
-    places.update(os.path.dirname(row.transcript) for row in workspace.instants.sessions())
+    root = os.path.realpath(workspace.root)
+    for row in workspace.instants.sessions():
+        folder = os.path.realpath(os.path.dirname(row.transcript))
+        places.add(row.transcript if folder == root else folder)
+        agent = registry().get(row.agent)
+        # An agent's home that the environment does not name, but that the transcript lies in.
+        home = home_of(row.transcript, agent.table.store.transcripts) if agent is not None else None
+        places.update({home} if home is not None and os.path.realpath(home) != root else ())
     return {os.fsencode(os.path.realpath(place)) for place in places}
 
 
