@@ -101,8 +101,8 @@ class Sidecar:
             timing = Timing(
                 check_s=self.settings.checkpoints.time.tick_ms / 1000,
                 unwatched_s=watch.rescan.degraded_period_s,
-                cookie_retry_s=0.2,
-                observer_grace_s=0.02,
+                cookie_retry_s=watch.cookie.retry_ms / 1000,
+                observer_grace_s=watch.cookie.observer_grace_ms / 1000,
                 poll_s=watch.rescan.degraded_period_s,
             )
             self.watcher = open_watcher(os.fsencode(folder), timing=timing, clock=self.clock)

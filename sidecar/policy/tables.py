@@ -111,21 +111,12 @@ class IgnorePolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class WatchSettle:
-    """How long a path must be quiet before it is captured."""
-
-    quiet_ms: int
-    longest_ms: int  # a path that never falls quiet is captured this often all the same
-    hot_changes: int = at_least(1)  # more changes than this within `hot_window_ms` make a path hot
-    hot_window_ms: int = at_least(1)
-    hot_quiet_ms: int = at_least(0)  # the quiet time of a hot path
-
-
-@dataclass(frozen=True, slots=True)
 class WatchCookie:
     """The barrier that proves every earlier event was seen."""
 
     deadline_ms: int = at_least(1)
+    retry_ms: int = at_least(1)
+    observer_grace_ms: int = at_least(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,18 +128,8 @@ class WatchRescan:
 
 
 @dataclass(frozen=True, slots=True)
-class WatchBackOff:
-    """How a watcher that failed is started again."""
-
-    first_ms: int = at_least(1)
-    longest_ms: int = at_least(1)
-
-
-@dataclass(frozen=True, slots=True)
 class WatchPolicy:
     """`watch.toml`."""
 
-    settle: WatchSettle
     cookie: WatchCookie
     rescan: WatchRescan
-    back_off: WatchBackOff

@@ -61,10 +61,10 @@ def test_tables_cannot_be_changed_by_those_who_share_them() -> None:
 
 
 def test_a_persons_own_value_is_laid_over_and_the_rest_stays(own: Path) -> None:
-    (own / "watch.toml").write_text("[settle]\nquiet_ms = 7\n")
+    (own / "watch.toml").write_text("[cookie]\nretry_ms = 7\n")
     policy = load.watch_policy()
-    assert policy.settle.quiet_ms == 7
-    assert policy.settle.longest_ms > 0
+    assert policy.cookie.retry_ms == 7
+    assert policy.cookie.deadline_ms > 0
     assert policy.cookie.deadline_ms > 0
 
 
@@ -79,17 +79,17 @@ def test_without_being_moved_it_lies_in_the_configuration_directory(home: Path) 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[settle]\nquite_ms = 1", ["unknown key settle.quite_ms"]),
+        ("[cookie]\nretri_ms = 1", ["unknown key cookie.retri_ms"]),
         ("typo = 1", ["unknown key typo"]),
-        ("[settle]\nquiet_ms = true", ["settle.quiet_ms must be a whole number, not true or false"]),
-        ('[settle]\nquiet_ms = "5"', ["settle.quiet_ms must be a whole number, not text"]),
-        ("[settle]\nquiet_ms = 1.5", ["settle.quiet_ms must be a whole number, not a number"]),
-        ("[settle]\nquiet_ms = -1", ["settle.quiet_ms must be at least 0, not -1"]),
-        ("[settle]\nhot_changes = 0", ["settle.hot_changes must be at least 1, not 0"]),
-        ("settle = 3", ["settle must be a table, not a whole number"]),
-        ("[settle.quiet_ms]\na = 1", ["settle.quiet_ms must be a whole number, not a table"]),
+        ("[cookie]\nobserver_grace_ms = true", ["cookie.observer_grace_ms must be a whole number, not true or false"]),
+        ('[cookie]\nobserver_grace_ms = "5"', ["cookie.observer_grace_ms must be a whole number, not text"]),
+        ("[cookie]\nobserver_grace_ms = 1.5", ["cookie.observer_grace_ms must be a whole number, not a number"]),
+        ("[cookie]\nobserver_grace_ms = -1", ["cookie.observer_grace_ms must be at least 0, not -1"]),
+        ("[cookie]\nretry_ms = 0", ["cookie.retry_ms must be at least 1, not 0"]),
+        ("cookie = 3", ["cookie must be a table, not a whole number"]),
+        ("[cookie.observer_grace_ms]\na = 1", ["cookie.observer_grace_ms must be a whole number, not a table"]),
         ("[settle", []),
-        ("[settle]\nquiet_ms = 2020-01-01", ["settle.quiet_ms must be a whole number, not a date"]),
+        ("[cookie]\nobserver_grace_ms = 2020-01-01", ["cookie.observer_grace_ms must be a whole number, not a date"]),
     ],
 )
 def test_a_mistake_in_a_persons_own_file_names_the_file_and_the_key(own: Path, text: str, words: list[str]) -> None:
