@@ -59,7 +59,7 @@ class NoSession(Refusal):
 
 
 class MalformedId(Refusal):
-    """{what} is not a valid id: {text}"""
+    """{text} is not a valid {what}"""
 
     code = "malformed-id"
 

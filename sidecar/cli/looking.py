@@ -13,6 +13,7 @@ from sidecar.cli.resolve import find_checkpoint, find_session
 from sidecar.clock import format_iso
 from sidecar.model import Checkpoint, CheckpointKind, Kind, Origin, Row, State
 from sidecar.rewind.origin import origin_of
+from sidecar.store.blobs import Damaged
 from sidecar.store.workspace import Workspace, every_workspace, open_containing
 
 EMPTY: dict[str, Any] = {
@@ -74,8 +75,7 @@ def log(args: argparse.Namespace, settings: Settings) -> int:
     """List checkpoints, newest first."""
     found = find_session(settings, args.session, os.getcwd())
     with found.workspace.opened():
-        session = found.session.session if args.session is not None else None
-        checkpoints = found.workspace.instants.checkpoints(session, all_kinds=args.all)
+        checkpoints = found.workspace.instants.checkpoints(found.session.session, all_kinds=args.all)
     if args.json:
         print_json([_logged(one) for one in checkpoints])
         return 0
@@ -131,7 +131,11 @@ def _show_file(workspace: Workspace, checkpoint: Checkpoint, path: bytes) -> int
         raise errors.Fault(path=show_path(path), why="nobody knows what it was at this message")
     if state.kind is not Kind.FILE or state.blob is None:
         raise errors.Fault(path=show_path(path), why=f"it was no file at this message but {state.kind}")
-    sys.stdout.buffer.write(workspace.blobs.get(state.blob))
+    try:
+        content = workspace.blobs.get(state.blob)
+    except Damaged as damaged:
+        raise errors.Fault(path=show_path(path), why=f"its bytes are lost: {damaged}") from damaged
+    sys.stdout.buffer.write(content)
     sys.stdout.flush()
     return 0
 

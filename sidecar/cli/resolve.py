@@ -1,11 +1,15 @@
 """From what a person typed to a workspace, a session and a checkpoint."""
 
+import contextlib
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sidecar import errors
 from sidecar.attach.settings import Settings
+from sidecar.attach.unseen import reason_unseen
+from sidecar.attach.upto import ask
 from sidecar.model import Checkpoint
 from sidecar.store.instants import SessionRow
 from sidecar.store.workspace import Workspace, every_workspace, open_by_key, open_containing
@@ -35,7 +39,7 @@ def find_session(settings: Settings, text: str | None, directory: str) -> Found:
         return Found(workspace, sessions[0])
     transcript = os.path.realpath(text) if os.path.sep in text or text.endswith(".jsonl") else None
     if transcript is None and not _ID.fullmatch(text):
-        raise errors.MalformedId(what="A session", text=text)
+        raise errors.MalformedId(what="session ID", text=text)
     hits: list[tuple[str, SessionRow]] = []
     with every_workspace(settings.checkpoints) as workspaces:
         for workspace in workspaces:
@@ -62,36 +66,65 @@ def find_checkpoint(settings: Settings, text: str, session: str | None, director
     """
     if session is not None or text in (LATEST, BASELINE):
         found = find_session(settings, session, directory)
-        return found, _in_session(found, text)
+        with _closed_if_refused(found.workspace):
+            return found, _in_session(found, text, settings)
+    reasons = set()
     here = open_containing(directory, settings.checkpoints)
     if here is not None:
-        pinned = here.instants.pinned(text)
-        if pinned is not None:
-            row = here.instants.session(pinned.session)
-            assert row is not None
-            return Found(here, row), pinned
-    _check_form(text)
-    if here is not None:
-        hits = here.instants.find(text)
-        if hits:
-            return _one(here, text, hits)
-        here.close()
+        with _closed_if_refused(here):
+            hit = _in_workspace(here, text)
+            if hit is None and _has_form(text) and ask(here, settings):
+                hit = _in_workspace(here, text)
+            if hit is not None:
+                return hit
+            reasons.add(reason_unseen(here, text) if _has_form(text) else "unknown")
+            here.close()
     keys = []
     with every_workspace(settings.checkpoints) as workspaces:
         for workspace in workspaces:
-            if workspace.instants.find(text) or workspace.instants.pinned(text):
+            if workspace.instants.pinned(text) or (_has_form(text) and workspace.instants.find(text)):
                 keys.append(workspace.key)
+            elif here is None and _has_form(text):
+                reasons.add(reason_unseen(workspace, text))
     if len(keys) > 1:
         raise errors.AmbiguousId(text=text, what="workspace", candidates="pass --session")
     if not keys:
-        raise errors.NoCheckpoint(reason="unknown")
+        _check_form(text)
+        raise errors.NoCheckpoint(reason=min(reasons - {"unknown"}, default="unknown"))
     workspace = open_by_key(keys[0], settings.checkpoints)
-    return _one(workspace, text, workspace.instants.find(text))
+    with _closed_if_refused(workspace):
+        hit = _in_workspace(workspace, text)
+        if hit is None:  # it went while we looked
+            raise errors.NoCheckpoint(reason="unknown")
+        return hit
+
+
+def _in_workspace(workspace: Workspace, text: str) -> tuple[Found, Checkpoint] | None:
+    pinned = workspace.instants.pinned(text)
+    if pinned is not None:
+        row = workspace.instants.session(pinned.session)
+        assert row is not None
+        return Found(workspace, row), pinned
+    hits = workspace.instants.find(text) if _has_form(text) else []
+    return _one(workspace, text, hits) if hits else None
+
+
+@contextlib.contextmanager
+def _closed_if_refused(workspace: Workspace) -> Iterator[None]:
+    try:
+        yield
+    except errors.Refusal:
+        workspace.close()
+        raise
+
+
+def _has_form(text: str) -> bool:
+    return _ID.fullmatch(text) is not None and len(text) >= SHORTEST_PREFIX
 
 
 def _check_form(text: str) -> None:
-    if not _ID.fullmatch(text) or len(text) < SHORTEST_PREFIX:
-        raise errors.MalformedId(what="A message", text=text)
+    if not _has_form(text):
+        raise errors.MalformedId(what="message id", text=text)
 
 
 def _one(workspace: Workspace, text: str, hits: list[tuple[str, str]]) -> tuple[Found, Checkpoint]:
@@ -106,7 +139,7 @@ def _one(workspace: Workspace, text: str, hits: list[tuple[str, str]]) -> tuple[
     return Found(workspace, row), _restorable(workspace, session, uuid)
 
 
-def _in_session(found: Found, text: str) -> Checkpoint:
+def _in_session(found: Found, text: str, settings: Settings) -> Checkpoint:
     instants, session = found.workspace.instants, found.session.session
     if text == LATEST:
         latest = instants.latest(session)
@@ -120,10 +153,12 @@ def _in_session(found: Found, text: str) -> Checkpoint:
         return pinned
     _check_form(text)
     hits = instants.find(text, session)
+    if not hits and ask(found.workspace, settings):
+        hits = instants.find(text, session)
     if len(hits) > 1:
         raise errors.AmbiguousId(text=text, what="message", candidates=", ".join(sorted(uuid for _, uuid in hits)))
     if not hits:
-        raise errors.NoCheckpoint(reason="unknown")
+        raise errors.NoCheckpoint(reason=reason_unseen(found.workspace, text, session))
     return _restorable(found.workspace, *hits[0])
 
 

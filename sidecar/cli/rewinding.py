@@ -13,6 +13,7 @@ from sidecar.model import Checkpoint
 from sidecar.rewind.apply import RewindOutcome
 from sidecar.rewind.diff import patch
 from sidecar.rewind.plan import RewindPlan
+from sidecar.store.blobs import Damaged
 from sidecar.store.rewinds import RewindRow
 
 EMPTY: dict[str, Any] = {
@@ -73,17 +74,18 @@ def undo(args: argparse.Namespace, settings: Settings) -> int:
         _require_consent(args)
 
         def note(done: Done) -> None:
-            rewinds, state = found.workspace.rewinds, done.undo or checkpoint.message
+            rewinds, state, now = found.workspace.rewinds, done.undo or checkpoint.message, settings.clock.now()
             if args.redo:
-                rewinds.mark_redone(row.id, state)
+                rewinds.mark_redone(row.id, state, now)
             else:
-                rewinds.mark_undone(row.id, state)
+                rewinds.mark_undone(row.id, state, now)
 
         return _carry_out(Rewinding(found.workspace, settings), request, args, note)
 
 
 def diff(args: argparse.Namespace, settings: Settings) -> int:
     """Show what a rewind would change now."""
+    require_enabled(settings)
     found, checkpoint = find_checkpoint(settings, args.message, args.session, os.getcwd())
     with found.workspace.opened():
         args.dry_run, args.all, args.outside = True, True, True
@@ -93,7 +95,7 @@ def diff(args: argparse.Namespace, settings: Settings) -> int:
 
 def _on_the_stack(found: Found, args: argparse.Namespace) -> RewindRow:
     rewinds = found.workspace.rewinds
-    session = found.session.session if args.session else rewinds.newest_session()
+    session = found.session.session if args.session else rewinds.newest_session("undone" if args.redo else "done")
     row = None
     if session is not None:
         row = rewinds.last_undone(session) if args.redo else rewinds.last_done(session)
@@ -120,7 +122,7 @@ def _only(paths: list[str], found: Found) -> tuple[bytes, ...]:
 
 
 def _require_consent(args: argparse.Namespace) -> None:
-    if not args.yes and not is_terminal():
+    if not args.yes and (args.json or not is_terminal()):
         raise errors.NeedsYes
 
 
@@ -130,7 +132,11 @@ def _show_only(rewinding: Rewinding, request: Request, args: argparse.Namespace)
     def show(prepared: Prepared) -> None:
         if getattr(args, "patch", False):
             for action in prepared.plan.actions:
-                now, then = rewinding.content(action.now), rewinding.content(action.then)
+                try:
+                    now, then = rewinding.content(action.now), rewinding.content(action.then)
+                except Damaged as damaged:
+                    patches.append(f"{one_line(show_path(action.path))}: {damaged}\n")
+                    continue
                 if now != then:
                     patches.append(patch(now, then, show_path(action.path)))
 
@@ -149,7 +155,10 @@ def _carry_out(rewinding: Rewinding, request: Request, args: argparse.Namespace,
         if args.yes:
             return True
         _print_plan(prepared, request.checkpoint)
-        return input("Go ahead? [y/N] ").strip().lower() in ("y", "yes")
+        try:
+            return input("Go ahead? [y/N] ").strip().lower() in ("y", "yes")
+        except EOFError:
+            return False
 
     done = rewinding.carry_out(request, note, confirm)
     if done is None:

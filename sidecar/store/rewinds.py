@@ -64,19 +64,19 @@ class Rewinds:
         """Give the rewind that was undone last."""
         return self._one("session = ? AND state = 'undone' ORDER BY id ASC", session)
 
-    def mark_undone(self, number: int, redo: str) -> None:
+    def mark_undone(self, number: int, redo: str, at: int) -> None:
         """Move a rewind to the redo side."""
-        self.database.execute("UPDATE rewind SET state = 'undone', redo = ? WHERE id = ?", (redo, number))
+        self.database.execute("UPDATE rewind SET state = 'undone', redo = ?, at = ? WHERE id = ?", (redo, at, number))
 
-    def mark_redone(self, number: int, before: str) -> None:
+    def mark_redone(self, number: int, before: str, at: int) -> None:
         """Move a rewind back; undoing it again leads to the state just before it was redone."""
         self.database.execute(
-            "UPDATE rewind SET state = 'done', before = ?, redo = NULL WHERE id = ?", (before, number)
+            "UPDATE rewind SET state = 'done', before = ?, redo = NULL, at = ? WHERE id = ?", (before, at, number)
         )
 
-    def newest_session(self) -> str | None:
-        """Give the session of the newest rewind that can be undone or redone."""
-        row = self.database.one("SELECT session FROM rewind WHERE state <> 'cleared' ORDER BY id DESC LIMIT 1")
+    def newest_session(self, state: str) -> str | None:
+        """Give the session of the rewind that was done, or undone, last."""
+        row = self.database.one("SELECT session FROM rewind WHERE state = ? ORDER BY at DESC, id DESC LIMIT 1", state)
         return None if row is None else str(row[0])
 
     def _one(self, where: str, *values: object) -> RewindRow | None:

@@ -152,7 +152,7 @@ CREATE TABLE rewind (
     before     TEXT    NOT NULL,              -- checkpoint of the state just before
     redo       TEXT,                          -- checkpoint of the state just before it was undone
     state      TEXT    NOT NULL CHECK (state IN ('done', 'undone', 'cleared')),
-    at         INTEGER NOT NULL
+    at         INTEGER NOT NULL               -- when it was last done, or undone
 );
 
 -- At most one row: the rewind that is being carried out. Nobody captures its paths.
