@@ -1,8 +1,8 @@
 """At most a hundred checkpoints a session: the oldest goes, with all that only it kept, and never comes back."""
 
 import os
-import sqlite3
 
+from tests.builders.probe import content_files, disk_bytes, opened, settle
 from tests.builders.stage import Stage
 
 BIG, SMALL = 200_000, 20_000  # one is a file beside the database, the other lies inside it
@@ -10,21 +10,9 @@ BIG, SMALL = 200_000, 20_000  # one is a file beside the database, the other lie
 
 def contents(stage: Stage) -> tuple[int, int]:
     """Give the number of content files, and of contents that the database knows."""
-    (workspace,) = (stage.directory / "store" / "workspaces").iterdir()
-    files = [name for name in os.listdir(workspace / "blobs") if name != "lock"]
-    with sqlite3.connect(f"file:{workspace / 'store.db'}?mode=ro", uri=True) as database:
+    with opened(stage) as database:
         (known,) = database.execute("SELECT count(*) FROM blob").fetchone()
-    database.close()
-    return len(files), known
-
-
-def disk_bytes(stage: Stage) -> int:
-    """Give what the store takes on the disk, its log included."""
-    return sum(
-        os.lstat(os.path.join(folder, name)).st_blocks * 512
-        for folder, _, names in os.walk(stage.directory / "store")
-        for name in names
-    )
+    return len(content_files(stage)), known
 
 
 def messages_of(stage: Stage) -> list[str]:
@@ -52,6 +40,7 @@ def play(stage: Stage, watcher, count: int) -> tuple[list[str], list[bytes]]:
         stage.write("big.bin", held[-1])
         stage.write("small.bin", os.urandom(SMALL))
         stage.session.say()
+        settle(stage)
     return messages, held
 
 
