@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from sidecar import errors
 from sidecar.attach import owner
 from sidecar.attach.catchup import catch_up, make_capturer
+from sidecar.attach.people import people_of
 from sidecar.attach.rescue import saver
 from sidecar.attach.settings import Settings
 from sidecar.attach.upto import ask, bring_up_to_now, opened_places
@@ -20,12 +21,14 @@ from sidecar.capture.ignore import Verdict
 from sidecar.checkpoint.apply import enforce_caps, remember_state
 from sidecar.fs.beneath import Blocked
 from sidecar.fs.places import Places
+from sidecar.fs.read import Whole, read_whole
 from sidecar.model import Checkpoint, CheckpointKind, Reason, State
 from sidecar.rewind.apply import Carrier, RewindOutcome, Target, rows_after
 from sidecar.rewind.diff import count_lines
 from sidecar.rewind.gather import Gatherer
 from sidecar.rewind.plan import Action, RewindPlan, Wish, plan_rewind
 from sidecar.rewind.recover import recover
+from sidecar.store.blobs import Damaged
 from sidecar.store.workspace import Workspace
 
 
@@ -98,26 +101,41 @@ class Rewinding:
 
         gatherer = Gatherer(self.workspace, places, ignored)
         candidates = gatherer.candidates(request.checkpoint)
-        timeout = self.settings.checkpoints.time.turn_timeout_s
-        people = gatherer.people(self.clock.now(), timeout)
+        people = people_of(self.workspace, self.settings)
         at, session = request.checkpoint.at, request.checkpoint.session
         wish = Wish(session, at, request.only, request.everything, request.outside)
         plan = plan_rewind(candidates, wish, people)
         insertions = deletions = 0
         for action in plan.actions:
+            self._mend(action, places)
             added, taken = self.count(action)
             insertions += added
             deletions += taken
         return Prepared(plan, insertions, deletions, scanned, recovered)
 
+    def _mend(self, action: Action, places: Places) -> None:
+        """Store today's bytes again where the store has lost them: nothing else leads back to them afterwards."""
+        if action.now.blob is None or self.workspace.blobs.is_whole(action.now.blob):
+            return
+        root, below = places.of(action.path)
+        policy = self.settings.checkpoints
+        read = read_whole(root, below, ceiling_bytes=policy.limits.file_bytes, attempts=policy.batch.attempts)
+        if isinstance(read, Whole):
+            with self.workspace.blobs.writing(), self.workspace.database.transaction():
+                self.workspace.blobs.put(read.content)
+                self.workspace.blobs.drop_unused()
+
     def count(self, action: Action) -> tuple[int, int]:
-        """Give the lines that one action adds and takes away."""
+        """Give the lines that one action adds and takes away; none where today's bytes cannot be read."""
         if action.now.blob == action.then.blob:
             return 0, 0
-        return count_lines(self.content(action.now), self.content(action.then))
+        try:
+            return count_lines(self.content(action.now), self.content(action.then))
+        except Damaged:
+            return 0, 0
 
     def content(self, state: State) -> bytes | None:
-        """Give a state's bytes; None where there is no file."""
+        """Give a state's bytes; None where there is no file. Raises Damaged."""
         return self.workspace.blobs.get(state.blob) if state.blob is not None else None
 
     # Doing ----------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 from sidecar import errors
+from sidecar.attach.people import people_of
 from sidecar.attach.settings import Settings
 from sidecar.attach.status import Standing, standing_of
 from sidecar.cli.output import one_line, print_json, say, show_path
@@ -167,13 +168,14 @@ def _changed(workspace: Workspace, checkpoint: Checkpoint, settings: Settings) -
     before = workspace.instants.previous(checkpoint.session, checkpoint.at)
     if before is None:
         return []
-    timeout = settings.checkpoints.time.turn_timeout_s * 1_000_000_000
-    turns, edits = workspace.turns.all(now=settings.clock.now(), timeout=timeout), workspace.turns.edits()
+    people = people_of(workspace, settings)
     last: dict[bytes, Row] = dict(workspace.ledger.changed_between(before, checkpoint.at))
     files = []
     for path, row in sorted(last.items()):
         old = workspace.ledger.state_at(path, before)
-        origin = origin_of(row, after=-1, session=checkpoint.session, turns=turns, edits=edits.get(path, ()))
+        origin = origin_of(
+            row, after=-1, session=checkpoint.session, turns=people.turns, edits=people.edits.get(path, ())
+        )
         files.append(
             {
                 "path": show_path(path),

@@ -3,12 +3,10 @@
 import os
 from collections.abc import Callable, Iterable, Iterator
 
-from sidecar.clock import SECOND
 from sidecar.fs.beneath import Blocked
 from sidecar.fs.places import Places
-from sidecar.model import ABSENT, Checkpoint, Kind, Reason, Row, Stat, State, Turn, unknown
-from sidecar.rewind.plan import Candidate, People
-from sidecar.store.blobs import Damaged
+from sidecar.model import ABSENT, Checkpoint, Kind, Reason, Row, Stat, State, unknown
+from sidecar.rewind.plan import Candidate
 from sidecar.store.workspace import Workspace
 
 _UNSURE = (Reason.UNSTABLE, Reason.UNKNOWN_THEN)
@@ -44,11 +42,6 @@ class Gatherer:
                 found[candidate.path] = candidate
         return [found[path] for path in sorted(found)]
 
-    def people(self, now: int, timeout_s: int) -> People:
-        """Give the turns and tool calls of all sessions whose workspace contains this one or lies below it."""
-        turns: list[Turn] = self.workspace.turns.all(now=now, timeout=timeout_s * SECOND)
-        return People(turns, self.workspace.turns.edits())
-
     def _candidate(
         self, path: bytes, then: State | None, then_row: Row | None, now_row: Row | None, *, linked: bool = False
     ) -> Candidate:
@@ -65,7 +58,10 @@ class Gatherer:
             now_row,
             linked=linked,
             ignored=self.ignored(path, stat is not None and stat.kind is Kind.DIRECTORY),
-            missing=then is not None and then.kind is Kind.FILE and then != now and self._missing(then),
+            missing=then is not None
+            and then.kind is Kind.FILE
+            and then != now
+            and not self.workspace.blobs.is_whole(then.blob or 0),
         )
 
     def _look(self, path: bytes) -> tuple[Stat | None, str | None]:
@@ -76,13 +72,6 @@ class Gatherer:
             return None, blocked.why
         except FileNotFoundError:
             return None, None
-
-    def _missing(self, state: State) -> bool:
-        try:
-            self.workspace.blobs.get(state.blob or 0)
-        except Damaged:
-            return True
-        return False
 
     def _parent(self, session: str, path: bytes) -> bytes:
         """Give the directory that the agent would call a path's, were no link on the way."""
