@@ -58,9 +58,9 @@ def private_places(workspace: Workspace, settings: Settings) -> set[bytes]:
     for row in workspace.instants.sessions():
         folder = os.path.realpath(os.path.dirname(row.transcript))
         places.add(row.transcript if folder == root else folder)
-        agent = registry().get(row.agent)
         # An agent's home that the environment does not name, but that the transcript lies in.
-        home = home_of(row.transcript, agent.table.store.transcripts) if agent is not None else None
+        known = registry().get(row.agent)
+        home = home_of(row.transcript, known.table.store.transcripts) if known is not None else None
         places.update({home} if home is not None and os.path.realpath(home) != root else ())
     return {os.fsencode(os.path.realpath(place)) for place in places}
 

@@ -21,6 +21,7 @@ class Workspace:
     def __init__(self, database: Database, key: str, home: str, policy: CheckpointPolicy) -> None:
         self.database = database
         self.key = key
+        self._opened_at: str | None = None
         self.home = home
         self.blobs = Blobs(database, inline_bytes=policy.limits.inline_bytes)
         self.ledger = Ledger(database, self.blobs)
@@ -30,9 +31,15 @@ class Workspace:
 
     @property
     def root(self) -> str:
-        """The path at which the directory was last seen."""
+        """The path at which the directory was opened, or else last seen."""
+        if self._opened_at is not None:
+            return self._opened_at
         row = self.database.one("SELECT value FROM meta WHERE key = 'root'")
         return "" if row is None else os.fsdecode(row[0])
+
+    def opened_at(self, root: str) -> None:
+        """Go by this path from now on, without writing it down."""
+        self._opened_at = root
 
     def label(self, root: str) -> None:
         """Remember where the directory is now."""
@@ -86,6 +93,7 @@ def open_for_root(root: str, policy: CheckpointPolicy, *, create: bool) -> Works
     workspace = Workspace(open_database(directory, create=create), key, home, policy)
     if create:
         workspace.label(os.path.realpath(root))
+    workspace.opened_at(os.path.realpath(root))
     return workspace
 
 
