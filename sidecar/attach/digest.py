@@ -65,6 +65,7 @@ class Digest:
         self._cwd = os.fsencode(session.cwd)
         self._root = os.fsencode(workspace.root)
         self._last_instant: int | None = None
+        self.unprotected = False  # nobody captures the workspace any more: messages are seen, and nothing else
 
     def place_path(self, path: bytes) -> bytes:
         """Give a path that the agent spelled as the workspace knows it."""
@@ -81,7 +82,8 @@ class Digest:
             at = instant_of(message, item.reading, self._last_instant)
             self._last_instant = at
             watching = Watching(ledger.coverage_start(), imported(message.uuid))
-            standing = standing_of(at, live=appended_live(at, item.reading, grace), watching=watching)
+            live = appended_live(at, item.reading, grace)
+            standing = standing_of(at, live=live, watching=watching, captured=not self.unprotected)
             found[message.uuid] = NewMessage(message, at, standing, item.reading)
         return list(found.values())
 

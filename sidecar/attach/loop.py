@@ -26,12 +26,12 @@ from sidecar.capture.ignore import is_rule_file
 from sidecar.checkpoint.apply import enforce_caps, remember_state
 from sidecar.clock import MS, SECOND, format_iso
 from sidecar.fs import private
+from sidecar.ids import BASELINE
 from sidecar.model import CheckpointKind, SessionFound, UserMessage
 from sidecar.store.home import identify, open_home
 from sidecar.watch import Event, Lost, Place, Timing, Watcher, Why, open_watcher
 
 Announce = Callable[[dict[str, Any]], None]
-BASELINE = "baseline"
 
 
 def _run_all(writers: list[Callable[[], DigestOutcome]], outcomes: list[DigestOutcome]) -> None:
@@ -245,7 +245,7 @@ class Sidecar:
             if room.place is None or (lost.place is not None and lost.place.number != room.place.number):
                 continue
             if lost.why is Why.ROOT_REPLACED:
-                room.gone = True
+                room.leave()
                 room.station.end_coverage()
                 self.warn("root-replaced", f"The workspace {room.workspace.root} was removed or replaced.")
                 continue

@@ -155,8 +155,10 @@ class Rewinding:
             scanned = bring_up_to_now(self.workspace, places, self.settings)
             prepared = self._plan(request, places, scanned=scanned, recovered=recovered)
             if not prepared.plan.actions:
-                outcome = RewindOutcome(kept=list(prepared.plan.kept))
-                return Done(prepared, outcome, None)
+                done = Done(prepared, RewindOutcome(kept=list(prepared.plan.kept)), None)
+                with self.workspace.database.transaction():
+                    note(done)  # an undo that finds nothing to do is done: the next one goes further back
+                return done
             if not confirm(prepared):
                 return None
             before = str(uuid.uuid4())
@@ -189,6 +191,8 @@ class Rewinding:
             carrier.finish(
                 lambda actions: self._record(actions, places, request.checkpoint.session, before, done, note)
             )
+            with self.workspace.database.transaction():
+                self._enforce_caps(request.checkpoint.session)  # the target is in use no more
             self.workspace.give_back()
             return done
 
@@ -214,16 +218,12 @@ class Rewinding:
             rows = rows_after(self.workspace, action, at)
             self.workspace.ledger.replace(action.path, known, rows, stat, at)
         note(done)
-        enforce_caps(
-            self.workspace,
-            session,
-            cap=self._cap(session),
-            before_rewinds=self.settings.checkpoints.limits.before_rewind,
-        )
+        self._enforce_caps(session)
 
-    def _cap(self, session: str) -> int:
-        row = self.workspace.instants.session(session)
-        return row.cap if row is not None else self.settings.checkpoints.profiles["default"]
+    def _enforce_caps(self, session: str) -> None:
+        policy, row = self.settings.checkpoints, self.workspace.instants.session(session)
+        cap = row.cap if row is not None else policy.profiles["default"]
+        enforce_caps(self.workspace, session, cap=cap, before_rewinds=policy.limits.before_rewind)
 
 
 class _RollBack(Exception):

@@ -44,6 +44,12 @@ class Room:
         """Tell whether a folder is left out, and so not watched."""
         return self.station.capturer.rules.verdict(path, is_directory=True) is not Verdict.CAPTURED
 
+    def leave(self) -> None:
+        """Stop capturing: the directory is not the one that was opened any more."""
+        self.gone = True
+        for digest in self.digests.values():
+            digest.unprotected = True
+
     def begin_capture(self, watcher: Watcher | None, progress: Callable[[int], None]) -> None:
         """Watch first, then scan: what changes meanwhile is heard of."""
         if watcher is not None:
@@ -60,8 +66,10 @@ class Room:
     def write(self, finish: Callable[[], None] | None, *, has_message: bool, watcher: Watcher | None) -> None:
         """Write down what happened; `finish` joins the last transaction."""
         if self.gone:
-            return
-        if self.lock is None:
+            if finish is not None:
+                with self.workspace.database.transaction():
+                    finish()
+        elif self.lock is None:
             if finish is not None:
                 ask_capturer(self.workspace, answer_ms=self.settings.checkpoints.time.capture_answer_ms)
                 with self.workspace.database.transaction():

@@ -32,7 +32,7 @@ class Standing:
     """What a message's checkpoint is."""
 
     kind: CheckpointKind
-    state: str  # live, or before-attach: nothing is known of it
+    state: str  # live; before-attach: nothing is known of it; unprotected: nobody captured when it was sent
     timeline: bool
 
 
@@ -60,12 +60,14 @@ def appended_live(at: int, reading: Reading, grace: int) -> bool:
     return reading.previous_read_at is not None and at >= reading.previous_read_at - grace
 
 
-def standing_of(at: int, *, live: bool, watching: Watching) -> Standing:
+def standing_of(at: int, *, live: bool, watching: Watching, captured: bool = True) -> Standing:
     """Say what a message can be restored from (SPEC A2, A6; DESIGN section 2).
 
     News, and whatever came after the first look, is answered by the timeline, path by path: its rows say where nobody
     watched. Older messages have the agent's own history, or nothing: a ctime alone makes no checkpoint.
     """
+    if not captured:
+        return Standing(CheckpointKind.MESSAGE, "unprotected", timeline=False)
     if live or (watching.since is not None and at >= watching.since):
         return Standing(CheckpointKind.MESSAGE, "live", timeline=True)
     if watching.imported:

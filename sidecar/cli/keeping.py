@@ -11,6 +11,7 @@ from sidecar.attach.settings import Settings, require_enabled
 from sidecar.checkpoint.apply import enforce_caps
 from sidecar.cli.output import one_line, print_json, say
 from sidecar.cli.resolve import find_checkpoint, find_session
+from sidecar.ids import BASELINE, LATEST
 from sidecar.store.workspace import every_workspace
 
 EMPTY: dict[str, Any] = {
@@ -26,7 +27,7 @@ def pin(args: argparse.Namespace, settings: Settings) -> int:
     found, checkpoint = find_checkpoint(settings, args.message, args.session, os.getcwd())
     with found.workspace.opened():
         name = args.name or checkpoint.message[:8]
-        if not name.strip() or name in ("latest", "baseline"):
+        if not name.strip() or name in (LATEST, BASELINE):
             raise errors.UsageError(what=f"{name!r} cannot name a pin")
         taken = found.workspace.instants.pinned(name)
         if taken is not None and (taken.session, taken.message) != (checkpoint.session, checkpoint.message):

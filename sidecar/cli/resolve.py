@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,13 +9,10 @@ from sidecar import errors
 from sidecar.attach.settings import Settings
 from sidecar.attach.unseen import reason_unseen
 from sidecar.attach.upto import ask
+from sidecar.ids import BASELINE, LATEST, may_be_message, may_be_session
 from sidecar.model import Checkpoint
 from sidecar.store.instants import SessionRow
 from sidecar.store.workspace import Workspace, every_workspace, open_by_key, open_containing
-
-SHORTEST_PREFIX = 4
-_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._:-]*")
-LATEST, BASELINE = "latest", "baseline"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +34,7 @@ def find_session(settings: Settings, text: str | None, directory: str) -> Found:
             raise errors.NoSession(session=f"(none is known for {directory})")
         return Found(workspace, sessions[0])
     transcript = os.path.realpath(text) if os.path.sep in text or text.endswith(".jsonl") else None
-    if transcript is None and not _ID.fullmatch(text):
+    if transcript is None and not may_be_session(text):
         raise errors.MalformedId(what="session ID", text=text)
     hits: list[tuple[str, SessionRow]] = []
     with every_workspace(settings.checkpoints) as workspaces:
@@ -73,18 +69,18 @@ def find_checkpoint(settings: Settings, text: str, session: str | None, director
     if here is not None:
         with _closed_if_refused(here):
             hit = _in_workspace(here, text)
-            if hit is None and _has_form(text) and ask(here, settings):
+            if hit is None and may_be_message(text) and ask(here, settings):
                 hit = _in_workspace(here, text)
             if hit is not None:
                 return hit
-            reasons.add(reason_unseen(here, text) if _has_form(text) else "unknown")
+            reasons.add(reason_unseen(here, text) if may_be_message(text) else "unknown")
             here.close()
     keys = []
     with every_workspace(settings.checkpoints) as workspaces:
         for workspace in workspaces:
-            if workspace.instants.pinned(text) or (_has_form(text) and workspace.instants.find(text)):
+            if workspace.instants.pinned(text) or (may_be_message(text) and workspace.instants.find(text)):
                 keys.append(workspace.key)
-            elif here is None and _has_form(text):
+            elif here is None and may_be_message(text):
                 reasons.add(reason_unseen(workspace, text))
     if len(keys) > 1:
         raise errors.AmbiguousId(text=text, what="workspace", candidates="pass --session")
@@ -105,7 +101,7 @@ def _in_workspace(workspace: Workspace, text: str) -> tuple[Found, Checkpoint] |
         row = workspace.instants.session(pinned.session)
         assert row is not None
         return Found(workspace, row), pinned
-    hits = workspace.instants.find(text) if _has_form(text) else []
+    hits = workspace.instants.find(text) if may_be_message(text) else []
     return _one(workspace, text, hits) if hits else None
 
 
@@ -118,12 +114,8 @@ def _closed_if_refused(workspace: Workspace) -> Iterator[None]:
         raise
 
 
-def _has_form(text: str) -> bool:
-    return _ID.fullmatch(text) is not None and len(text) >= SHORTEST_PREFIX
-
-
 def _check_form(text: str) -> None:
-    if not _has_form(text):
+    if not may_be_message(text):
         raise errors.MalformedId(what="message id", text=text)
 
 
