@@ -94,6 +94,14 @@ class Blobs:
             raise Damaged(f"content {number} is not what was stored")
         return content
 
+    def is_whole(self, number: int) -> bool:
+        """Tell whether a content's bytes are there as they were stored."""
+        try:
+            self.get(number)
+        except Damaged:
+            return False
+        return True
+
     def find(self, content: bytes) -> int | None:
         """Give the number of a content that is stored whole."""
         for number in self._alike(content):
