@@ -77,19 +77,19 @@ def found_again(row: SessionRow) -> SessionFound | None:
 
 
 def digest_news(
-    station: Station, digest: Digest, follower: Follower, news: Sequence[News], window: tuple[int | None, int | None]
+    station: Station, digest: Digest, follower: Follower, news: Sequence[News]
 ) -> Callable[[], DigestOutcome]:
-    """Work out the messages among news, mark their instants, and give what writes all of it down.
-
-    `window`: the positions between which the records were appended, where events told.
-    """
+    """Work out the messages among news, mark their instants, and give what writes all of it down."""
     workspace, rules = station.workspace, station.capturer.rules
     told = import_history(workspace, digest, follower, news, rules, station.policy.batch.bytes)
     messages = digest.messages(news, lambda uuid: uuid in told)
     for new in messages:
         if new.standing.timeline:
-            exact = new.reading.newest or (window[0] is not None and window[0] == window[1])
-            mark = Mark(new.at, *window, new.reading.written_by, exact)
+            window = follower.window_of(new.message.offset)
+            appended_at, exact = new.reading.written_by, new.reading.newest
+            if window.appended_at is not None and not exact:
+                appended_at, exact = window.appended_at, window.exact
+            mark = Mark(new.at, window.first, window.last, appended_at, exact)
             station.add_mark(digest.session.session, new.message.uuid, mark)
     for item in news:
         if isinstance(item.event, ToolEdit):
@@ -110,7 +110,7 @@ def catch_up(workspace: Workspace, places: Places, settings: Settings) -> None:
             continue
         follower = Follower(registry()[row.agent], found, settings.clock, lambda _code, _text: None)
         digest = Digest(workspace, row, settings.checkpoints)
-        writers.append(digest_news(station, digest, follower, follower.poll(), (None, None)))
+        writers.append(digest_news(station, digest, follower, follower.poll()))
 
     def finish() -> None:
         for write in writers:

@@ -11,6 +11,8 @@ from sidecar.clock import Clock, parse_iso
 from sidecar.fs.lock import FileLock
 from sidecar.model import SessionFound, ToolEdit
 from sidecar.transcript.tail import Tail, TailRead
+from sidecar.watch import Event as FileEvent
+from sidecar.watch import Growth, What
 
 
 @dataclass
@@ -23,6 +25,16 @@ class _Source:
     newest_time: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Window:
+    """When a record was appended: the positions of the events between which, and the kernel's stamp."""
+
+    first: int | None = None  # None: no event can tell
+    last: int | None = None
+    appended_at: int | None = None  # the file's ctime after the append, or after a later one
+    exact: bool = False  # it is that of the append itself
+
+
 @dataclass
 class Follower:
     """A session that is being followed."""
@@ -32,14 +44,14 @@ class Follower:
     clock: Clock
     warn: Callable[[str, str], None]
     lock: FileLock | None = None
-    positions: list[int] = field(default_factory=list)  # of the main transcript's events since it was last read
+    heard_from: int | None = None  # every append of the main transcript beyond this offset has been heard of
+    appends: list[tuple[int, Growth]] = field(default_factory=list)  # heard of, by position; not read yet
 
     def __post_init__(self) -> None:
         self.reader = self.agent.reader(self.found)
         self.sources: dict[str, _Source] = {}
         self.edits: list[ToolEdit] = []
         self._faults: set[str] = set()
-        self._polled_from = 0
 
     @property
     def session(self) -> str:
@@ -52,7 +64,6 @@ class Follower:
 
     def poll(self) -> list[News]:
         """Read what was appended to any of the session's transcripts, to the last newline of each."""
-        self._polled_from = len(self.positions)
         news: list[News] = []
         for path in self.agent.transcripts_of(self.found):
             source = self.sources.get(path)
@@ -61,9 +72,51 @@ class Follower:
             news.extend(self._read(path, source))
         return news
 
-    def forget_positions(self) -> None:
-        """Forget the events heard of before the last reading; the ones after it may be of records not yet read."""
-        self.positions = self.positions[self._polled_from :]
+    def begin_again(self) -> None:
+        """Forget what was read: the next reading gives all of it, as history."""
+        self.reader = self.agent.reader(self.found)
+        self.sources.clear()
+        self.edits.clear()
+
+    def hear_from_now(self) -> None:
+        """Note that from here on every append of the main transcript is heard of."""
+        try:
+            self.heard_from = os.stat(self.found.transcript).st_size
+        except OSError:
+            self.heard_from = 0 if not os.path.lexists(self.found.transcript) else None
+
+    def hear(self, event: FileEvent) -> None:
+        """Take note of an event of the main transcript: that it was written to, or closed, moved or removed."""
+        if self.heard_from is None:
+            return
+        growth = event.growth
+        if event.what is not What.CHANGED or (growth is not None and growth.size_bytes < 0):
+            self.hear_no_more()
+        elif growth is not None:
+            self.appends.append((event.position, growth))
+
+    def hear_no_more(self) -> None:
+        """Note that appends may have been missed."""
+        self.heard_from = None
+        self.appends = []
+
+    def window_of(self, offset: int) -> Window:
+        """Say between which events the record at an offset was appended to the main transcript."""
+        if self.heard_from is None or offset < self.heard_from:
+            return Window()
+        reached = [(position, growth) for position, growth in self.appends if growth.size_bytes > offset]
+        if not reached:
+            return Window()
+        begin = reached[0][1]
+        batches = (begin.batch,) if begin.last else (begin.batch, begin.batch + 1)
+        mine = [position for position, growth in reached if growth.batch in batches]
+        return Window(mine[0], mine[-1], begin.ctime_ns, exact=begin.last and len(mine) == 1)
+
+    def forget_appends(self) -> None:
+        """Forget the appends that were read; those heard of later may be of records not read yet."""
+        source = self.sources.get(self.found.transcript)
+        read = source.tail.offset if source is not None else 0
+        self.appends = [(position, growth) for position, growth in self.appends if growth.size_bytes > read]
 
     def _read(self, path: str, source: _Source) -> list[News]:
         read_at = self.clock.now()
@@ -82,6 +135,8 @@ class Follower:
             self.warn("unprotected", f"The transcript {path} cannot be read: {read.fault}")
         if read.restarted:
             source.previous_read_at = None  # what it holds now was not appended while we looked
+            if not source.subagent:
+                self.hear_no_more()
         for record in read.records:
             for event in self.reader.events(record, subagent=source.subagent):
                 newest = record is read.records[-1] and not read.more

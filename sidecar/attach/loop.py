@@ -136,9 +136,7 @@ class Sidecar:
             )
         room.followers[found.session] = follower
         room.digests[found.session] = Digest(workspace, row, self.settings.checkpoints)
-        if self.watcher is not None:
-            for folder in follower.directories():
-                self._watch_transcripts(os.fsencode(folder))
+        self._listen(follower)
         self._round([room], 0.0)
         with workspace.database.transaction():
             if first:
@@ -150,13 +148,18 @@ class Sidecar:
         workspace.give_back()
         return follower
 
-    def _watch_transcripts(self, folder: bytes) -> None:
-        if folder in self._transcripts or self.watcher is None:
+    def _listen(self, follower: Follower) -> None:
+        """Watch a session's transcripts; those whose folder is not there yet are looked at on every tick."""
+        watcher = self.watcher
+        if watcher is None:
             return
-        try:
-            self._transcripts[folder] = self.watcher.add_folder(folder, modify=True)
-        except OSError:
-            return  # not there yet: it is looked at on every tick
+        for folder in map(os.fsencode, follower.directories()):
+            if folder not in self._transcripts:
+                with contextlib.suppress(OSError):
+                    self._transcripts[folder] = watcher.add_folder(folder, modify=True)
+        heard = os.fsencode(os.path.dirname(follower.found.transcript)) in self._transcripts
+        if watcher.ordered and heard and follower.heard_from is None:
+            follower.hear_from_now()
 
     def expect(self, folders: Iterable[str]) -> None:
         """Watch folders in which new sessions show themselves."""
@@ -195,11 +198,15 @@ class Sidecar:
         rooms = list(rooms) or list(self.rooms.values())
         asked = {room.workspace.key: questions(room.workspace) for room in rooms if room.lock is not None}
         self._drain(timeout_s)
+        rooms = [room for room in rooms if not room.held]
         news = {follower.session: follower.poll() for room in rooms for follower in room.followers.values()}
         if any(news.values()):
             self._drain(0.0)
         self._write(rooms, news)
         for room in rooms:
+            for follower in room.followers.values():
+                if follower.heard_from is None:
+                    self._listen(follower)
             answer(asked.get(room.workspace.key, []))
             if room.take_over(self.watcher):
                 self.warn("owner", f"The capturer of {room.workspace.root} ended; this process takes over.")
@@ -232,7 +239,7 @@ class Sidecar:
                 for follower in room.followers.values():
                     folder, name = os.path.split(os.fsencode(follower.found.transcript))
                     if event.path == name and event.place.path == folder:
-                        follower.positions.append(event.position)
+                        follower.hear(event)
 
     def _hear_event(self, room: Room, event: Event, proved_until: int) -> None:
         if is_rule_file(event.path):
@@ -242,6 +249,10 @@ class Sidecar:
 
     def _hear_lost(self, lost: Lost) -> None:
         for room in self.rooms.values():
+            for follower in room.followers.values():
+                folder = os.fsencode(os.path.dirname(follower.found.transcript))
+                if lost.place is None or lost.place.path == folder:
+                    follower.hear_no_more()
             if room.place is None or (lost.place is not None and lost.place.number != room.place.number):
                 continue
             if lost.why is Why.ROOT_REPLACED:
@@ -256,20 +267,12 @@ class Sidecar:
 
     def _write(self, rooms: Iterable[Room], news: dict[str, list[News]]) -> None:
         for room in rooms:
-            mine = {session: news.get(session, []) for session in room.followers}
-            outcomes: list[DigestOutcome] = []
-            has_message = any(isinstance(item.event, UserMessage) for items in mine.values() for item in items)
-            writers = []
-            for session, items in mine.items():
-                follower = room.followers[session]
-                if items:
-                    window = (min(follower.positions), max(follower.positions)) if follower.positions else (None, None)
-                    writers.append(digest_news(room.station, room.digests[session], follower, items, window))
-                follower.forget_positions()
-
             started = time.monotonic_ns()
-            finish = partial(_run_all, writers, outcomes) if writers else None
-            room.write(finish, has_message=has_message, watcher=self.watcher)
+            try:
+                outcomes = self._write_room(room, news)
+            except errors.StoreFault as fault:
+                self._hold_back(room, fault)
+                continue
             milliseconds = (time.monotonic_ns() - started) // MS
             if any(outcome.evicted for outcome in outcomes):
                 room.workspace.give_back()
@@ -284,6 +287,31 @@ class Sidecar:
                         ms=milliseconds,
                     )
                 self._announce_evicted(outcome.evicted)
+
+    def _write_room(self, room: Room, news: dict[str, list[News]]) -> list[DigestOutcome]:
+        mine = {session: news.get(session, []) for session in room.followers}
+        outcomes: list[DigestOutcome] = []
+        has_message = any(isinstance(item.event, UserMessage) for items in mine.values() for item in items)
+        writers = []
+        for session, items in mine.items():
+            follower = room.followers[session]
+            if items:
+                writers.append(digest_news(room.station, room.digests[session], follower, items))
+            follower.forget_appends()
+        finish = partial(_run_all, writers, outcomes) if writers else None
+        room.write(finish, has_message=has_message, watcher=self.watcher)
+        return outcomes
+
+    def _hold_back(self, room: Room, fault: errors.StoreFault) -> None:
+        """Nothing was written: say so, and begin again with what is there when there is room for it.
+
+        What the transcripts said is read anew, because it was not written either; the first write that goes through
+        says nothing of the time between.
+        """
+        self.warn("no-space" if "space" in str(fault) or "full" in str(fault) else "store", str(fault))
+        room.hold_back()
+        for follower in room.followers.values():
+            follower.begin_again()
 
     def _announce_evicted(self, evicted: Iterable[Any]) -> None:
         for one in evicted:

@@ -22,14 +22,12 @@ from sidecar.checkpoint.apply import enforce_caps, remember_state
 from sidecar.fs.beneath import Blocked
 from sidecar.fs.places import Places
 from sidecar.fs.read import Whole, read_whole
-from sidecar.fs.read import Whole, read_whole
 from sidecar.model import Checkpoint, CheckpointKind, Reason, State
 from sidecar.rewind.apply import Carrier, RewindOutcome, Target, rows_after
 from sidecar.rewind.diff import count_lines
 from sidecar.rewind.gather import Gatherer
 from sidecar.rewind.plan import Action, RewindPlan, Wish, plan_rewind
 from sidecar.rewind.recover import recover
-from sidecar.store.blobs import Damaged
 from sidecar.store.blobs import Damaged
 from sidecar.store.workspace import Workspace
 

@@ -39,6 +39,7 @@ class Room:
     lost: bool = False
     rules_changed: bool = False
     gone: bool = False
+    held_until: int = 0
 
     def prunes(self, path: bytes) -> bool:
         """Tell whether a folder is left out, and so not watched."""
@@ -65,6 +66,8 @@ class Room:
 
     def write(self, finish: Callable[[], None] | None, *, has_message: bool, watcher: Watcher | None) -> None:
         """Write down what happened; `finish` joins the last transaction."""
+        if self.held:
+            return
         if self.gone:
             if finish is not None:
                 with self.workspace.database.transaction():
@@ -97,6 +100,16 @@ class Room:
         self._rescan_later()
         count = self.workspace.meta("rescans")
         self.workspace.set_meta("rescans", (count if isinstance(count, int) else 0) + 1)
+
+    @property
+    def held(self) -> bool:
+        """Tell whether the store failed so lately that it is not tried again yet."""
+        return self.settings.clock.now() < self.held_until
+
+    def hold_back(self) -> None:
+        """Try again a little later, and look at everything then."""
+        self.lost = self.lost or self.lock is not None
+        self.held_until = self.settings.clock.now() + self.settings.watch.rescan.degraded_period_s * SECOND
 
     def take_over(self, watcher: Watcher | None) -> bool:
         """Become the capturer if the one that was is gone."""

@@ -86,7 +86,11 @@ class Capturer:
         while stack:
             suspect = stack.pop()
             known = self.ledger.known(suspect.path) if suspect.path else None
-            now = self._stat(suspect.path)
+            try:
+                now = self._stat(suspect.path)
+            except OSError:
+                yield from self._unreachable(suspect, known)
+                continue
             finding = self._examine(suspect, known, now) if suspect.path else None
             listed_at, below = self._below(suspect, known, now, finding)
             if listed_at is not None:
@@ -138,11 +142,25 @@ class Capturer:
                     yield finding
                 files += 1
             progress(files)
-        for path in sorted(self.named - seen - set(known_all)):
-            yield from filter(None, [self._examine(Suspect(path, evidence), None, self._stat(path))])
-        for path in sorted(known_all):
-            if path not in seen and path and known_all[path].state != ABSENT:
-                yield from filter(None, [self._examine(Suspect(path, evidence), known_all[path], self._stat(path))])
+        gone = {path for path, known in known_all.items() if path and known.state != ABSENT} - seen
+        for path in sorted(gone | (self.named - seen - set(known_all))):
+            yield from self._examine_at(Suspect(path, evidence), known_all.get(path))
+
+    def _examine_at(self, suspect: Suspect, known: Known | None) -> Iterator[Finding]:
+        try:
+            now = self._stat(suspect.path)
+        except OSError:
+            yield from self._unreachable(suspect, known)
+            return
+        finding = self._examine(suspect, known, now)
+        if finding is not None:
+            yield finding
+
+    def _unreachable(self, suspect: Suspect, known: Known | None) -> Iterator[Finding]:
+        """What may not be looked at may be anything: it is neither gone nor what it was."""
+        state = unknown(Reason.UNSTORABLE)
+        if known is not None and known.state != state:
+            yield self._found(suspect, known, state, None)
 
     def _stat(self, path: bytes) -> Stat | None:
         try:
@@ -195,9 +213,20 @@ class Capturer:
         return Finding(suspect, known, state, None, stat, changed_at, seen_at)
 
     def _parent_changed_at(self, path: bytes, seen_at: int) -> int:
-        """A removal is no later than the last change of the directory that the name was in, if that still stands."""
-        parent = self._stat(dirname(path))
-        return parent.ctime_ns if parent is not None and parent.kind is Kind.DIRECTORY else seen_at
+        """Give an instant than which a removal is no later.
+
+        The name went no later than the last change of the directory that it was in; if that is gone too, of the one
+        above; if something else stands there, no later than that came.
+        """
+        while path:
+            path = dirname(path)
+            try:
+                above = self._stat(path)
+            except OSError:
+                return seen_at
+            if above is not None:
+                return above.ctime_ns
+        return seen_at
 
     def _below(
         self, suspect: Suspect, known: Known | None, now: Stat | None, finding: Finding | None
