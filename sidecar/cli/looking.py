@@ -15,7 +15,6 @@ from sidecar.clock import format_iso
 from sidecar.model import Checkpoint, CheckpointKind, Kind, Origin, Row, State
 from sidecar.rewind.origin import origin_of
 from sidecar.store.blobs import Damaged
-from sidecar.store.blobs import Damaged
 from sidecar.store.workspace import Workspace, every_workspace, open_containing
 
 EMPTY: dict[str, Any] = {

@@ -14,7 +14,6 @@ from sidecar.rewind.apply import RewindOutcome
 from sidecar.rewind.diff import patch
 from sidecar.rewind.plan import RewindPlan
 from sidecar.store.blobs import Damaged
-from sidecar.store.blobs import Damaged
 from sidecar.store.rewinds import RewindRow
 
 EMPTY: dict[str, Any] = {

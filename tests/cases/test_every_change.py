@@ -144,7 +144,7 @@ def test_case_C04_a_deletion_by_the_person_stays_unless_asked(tmp_path):
     with stage.watching() as watcher:
         first = stage.session.prompt("remove one")
         watcher.checkpoint(first)
-        stage.session.shell("rm", lambda: (stage.project / "its.txt").unlink())
+        stage.session.shell("rm", (stage.project / "its.txt").unlink)
         stage.session.say()
         watcher.checkpoint(stage.session.prompt("so that the turn is over"))
         stage.session.say()
