@@ -14,11 +14,15 @@ from typing import Any
 
 from sidecar import errors
 from sidecar.fs import private
+from sidecar.fs.lock import FileLock
 
 APPLICATION = 0x53444352  # "SDCR"
 FORMAT = 1
 BUSY_S = 20.0
 RECLAIM_BUSY_MS = 250  # a dry run may read for seconds; nobody waits for it to give space back
+RECLAIM_PAGES = 1024  # given back in one transaction: 8 MiB, so that others wait for it no longer than for a batch
+LOG_BYTES = 4 * 1024 * 1024  # what the log may keep of the disk once its content is in the database
+SMALLEST, LARGEST = -(2**63), 2**63 - 1
 
 
 class Database:
@@ -28,6 +32,7 @@ class Database:
         self.directory = directory
         self.connection = connection
         self._depth = 0
+        self.in_doubt = False  # a commit failed in a way that a crash may yet turn into a success
 
     @property
     def blobs(self) -> str:
@@ -40,7 +45,7 @@ class Database:
         return os.path.join(self.directory, "asks")
 
     def execute(self, sql: str, values: Iterable[Any] = ()) -> sqlite3.Cursor:
-        """Run one statement. Refuses (StoreFault) where SQLite cannot."""
+        """Run one statement. Raises StoreFault, as all of this does."""
         try:
             return self.connection.execute(sql, tuple(values))
         except sqlite3.Error as error:
@@ -80,28 +85,43 @@ class Database:
         with translated(self.directory):
             try:
                 self.connection.execute("COMMIT")
-            except sqlite3.Error:
+            except sqlite3.Error as error:
+                # A log that could not be synced may be read back whole after a crash, this commit with it.
+                self.in_doubt = error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY)
                 if self.connection.in_transaction:
                     self.connection.execute("ROLLBACK")
                 raise
+        self.in_doubt = False
 
     def reclaim(self) -> None:
         """Give the space of forgotten contents back to the disk, or leave it to the next call if a reader is at work.
 
         `executescript`, because `execute` steps the pragma once, which frees a single page; the truncating checkpoint,
-        because pages that were freed show on the disk only after it.
+        because pages that were freed show on the disk only after it. In steps, because moving pages writes the log:
+        on a full disk there is room for few.
         """
-        if self._depth or not self.one("PRAGMA freelist_count")[0]:
+        if self._depth:
+            return
+        free = self._free_pages()
+        if not free:
             return
         with translated(self.directory):
+            self.connection.execute(f"PRAGMA busy_timeout={RECLAIM_BUSY_MS}")
             try:
-                self.connection.executescript(f"PRAGMA busy_timeout={RECLAIM_BUSY_MS}; PRAGMA incremental_vacuum;")
-                self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+                while free:
+                    self.connection.executescript(f"PRAGMA incremental_vacuum({min(free, RECLAIM_PAGES)});")
+                    busy = self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+                    before, free = free, self._free_pages()
+                    if busy or free >= before:
+                        return
             except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL):
                     raise
             finally:
                 self.connection.execute(f"PRAGMA busy_timeout={int(BUSY_S * 1000)}")
+
+    def _free_pages(self) -> int:
+        return int(self.one("PRAGMA freelist_count")[0])
 
     def close(self) -> None:
         """Close the connection; the last one to close folds the log into the database."""
@@ -137,6 +157,8 @@ def open_database(directory: str, *, create: bool) -> Database:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
         if application != APPLICATION:
             raise errors.NotOurStore(path=directory, why="its database was made by another program")
+        if version < 1:
+            raise errors.NotOurStore(path=directory, why="its database has no format")
         if version > FORMAT:
             raise errors.StoreTooNew(path=directory, found=version, known=FORMAT)
     except errors.Refusal as refusal:
@@ -156,24 +178,58 @@ def _unreadable(directory: str, error: sqlite3.Error) -> errors.Refusal:
 
 
 def _connect(path: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+    # As a URI, because only so can it be told not to make a database where there is none any more.
+    quoted = "".join(chr(byte) if byte in _PLAIN else f"%{byte:02x}" for byte in os.fsencode(path))
+    connection = sqlite3.connect(
+        f"file:{quoted}?mode=rw", uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False
+    )
     try:
-        connection.executescript("PRAGMA synchronous=FULL; PRAGMA cache_size=-8192; PRAGMA temp_store=MEMORY;")
+        # Foreign keys: a content cannot go while a row names it, whatever its counter says. Secure deletion: what was
+        # forgotten is overwritten where that costs no further page (C40).
+        connection.executescript(
+            "PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON; PRAGMA recursive_triggers=ON; PRAGMA cache_size=-8192;"
+            f"PRAGMA temp_store=MEMORY; PRAGMA secure_delete=FAST; PRAGMA journal_size_limit={LOG_BYTES};"
+        )
     except BaseException:
         connection.close()
         raise
     return connection
 
 
+_PLAIN = frozenset(b"/-._~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+
+
 def _make(directory: str, path: str) -> None:
     """Build the database under another name and rename it into place: it is there whole, or not at all."""
-    temporary = f"{path}.{os.getpid()}.new"
-    schema = resources.files("sidecar.store").joinpath("schema.sql").read_text(encoding="utf-8")
     try:
         for folder in (os.path.dirname(directory), directory, os.path.join(directory, "blobs")):
             private.private_directory(folder)
         private.private_directory(os.path.join(directory, "asks"))
-        os.close(os.open(temporary, os.O_CREAT | os.O_TRUNC | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        with FileLock.acquire(os.path.join(directory, "lock"), blocking=True) or contextlib.nullcontext():
+            if not os.path.exists(path):  # else another process was faster
+                _refuse_remains(directory, path)
+                _build(f"{path}.new", path)
+                private.sync_directory(directory)
+    except (OSError, sqlite3.Error) as error:
+        raise errors.StoreFault(path=directory, why=errors.describe(error)) from error
+
+
+def _refuse_remains(directory: str, path: str) -> None:
+    """Refuse to begin anew over the contents of a database that is gone: the next start would remove them as strays.
+
+    An old log would even be read into a new database of the same name.
+    """
+    log = f"{path}-wal"
+    if set(os.listdir(os.path.join(directory, "blobs"))) - {"lock"} or (os.path.exists(log) and os.path.getsize(log)):
+        why = "its database is missing; what is left was not touched, and has to be moved away to begin anew"
+        raise errors.StoreFault(path=directory, why=why)
+
+
+def _build(temporary: str, path: str) -> None:
+    schema = resources.files("sidecar.store").joinpath("schema.sql").read_text(encoding="utf-8")
+    try:
+        _unlink_all(temporary)  # of a process that died here
+        os.close(private.open_private(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR))  # its log takes its mode
         connection = sqlite3.connect(temporary, isolation_level=None)
         try:
             connection.executescript(
@@ -184,14 +240,20 @@ def _make(directory: str, path: str) -> None:
         finally:
             connection.close()
         private.sync_file(temporary)
-        try:
-            os.link(temporary, path)  # unlike a rename, never over a database that another process just made
-        except FileExistsError:
-            return
-        private.sync_directory(directory)
-    except (OSError, sqlite3.Error) as error:
-        raise errors.StoreFault(path=directory, why=errors.describe(error)) from error
+        os.rename(temporary, path)
     finally:
-        for name in (temporary, f"{temporary}-wal", f"{temporary}-shm"):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(name)
+        _unlink_all(temporary)
+
+
+def _unlink_all(database: str) -> None:
+    for name in (database, f"{database}-wal", f"{database}-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+
+
+def _fitting(value: Any) -> Any:
+    if isinstance(value, int):
+        return min(max(value, SMALLEST), LARGEST)
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return value
