@@ -124,8 +124,12 @@ class Station:
         return self._write(findings, finish)
 
     def rescan(self, finish: Callable[[], None] | None = None) -> CaptureOutcome:
-        """Look at the whole tree although events were heard: what nobody told is found by its stat."""
-        return self.survey(covered=True, proved_until=self.scanned_at, until=self.proved_until, finish=finish)
+        """Look at the whole tree although events were heard: what nobody told is found by its stat.
+
+        What was changed a moment ago may have an event that was not taken yet, and a stamp that lags behind it.
+        """
+        until = self.proved_until - self.policy.time.before_slack_ms * MS
+        return self.survey(covered=True, proved_until=self.scanned_at, until=until, finish=finish)
 
     def _write(self, findings: Iterator[Finding], finish: Callable[[], None] | None) -> CaptureOutcome:
         changed: list[bytes] = []

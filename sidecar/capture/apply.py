@@ -300,6 +300,9 @@ class Capturer:
             parent = self.ledger.known(dirname(finding.path))
             if parent is not None and parent.state.kind is Kind.DIRECTORY:
                 changed_at = max(changed_at, parent.row.from_at)
+                earlier = self.ledger.state_at(dirname(finding.path), parent.row.from_at - 1)
+                if earlier is not None and earlier.kind is not Kind.UNKNOWN:
+                    evidence = replace(evidence, not_before=parent.row.from_at)
         return place(fresh.row if fresh else None, state, changed_at, evidence, marks, self.slack)
 
     def _note_folder(self, finding: Finding, rows: tuple[Row, ...]) -> None:

@@ -32,6 +32,7 @@ class Evidence:
     last: int | None = None  # last event since; None where no event told
     covered: bool = True  # watching was unbroken since proved_until
     absent_since: int | None = None  # for a path without a row: it is known not to have existed from here on
+    not_before: int | None = None  # placed among the messages already: the directory that the path is in came then
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,8 @@ def _interval(
     for mark in marks:
         near = mark.at - slack.before <= changed_at <= mark.at + slack.after
         verdict = order(evidence, mark)
+        if evidence.not_before is not None and mark.at < evidence.not_before:
+            verdict = Order.AFTER
         if verdict is Order.AFTER and (near or sure <= mark.at < start or state.kind is Kind.UNKNOWN):
             sure, start = max(sure, mark.at + 1), max(start, mark.at + 1)
             continue

@@ -62,6 +62,20 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class Growth:
+    """How far a file had grown when an event of its writing was read: at least to where that writing ended.
+
+    What was written up to there has its event in this reading (`batch`) or an earlier one, or, unless this was the
+    `last` one waiting, in the next.
+    """
+
+    size_bytes: int  # -1: the file could not be looked at any more
+    ctime_ns: int
+    batch: int
+    last: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Event:
     """A path that may have changed."""
 
@@ -72,6 +86,7 @@ class Event:
     what: What
     is_directory: bool
     cookie: int = 0  # pairs MOVED_AWAY and MOVED_HERE of one rename; 0 for none
+    growth: Growth | None = None  # of a file that was written to, in a place with `modify`, where that is known
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,18 @@ relied on here, for the module is not a documented interface.
 
 import contextlib
 import errno
+import fcntl
 import itertools
 import logging
 import os
+import sys
+import termios
 from collections.abc import Iterator
 from queue import SimpleQueue
 from typing import NamedTuple
 
 from watchdog.observers.inotify_c import (
+    DEFAULT_EVENT_BUFFER_SIZE,
     CallbackId,
     InotifyConstants,
     InotifyEvent,
@@ -24,6 +28,7 @@ from watchdog.observers.inotify_c import (
 )
 
 from sidecar.clock import Clock
+from sidecar.watch import Growth
 from sidecar.watch.cookie import CookieJar
 from sidecar.watch.folders import UNWATCHED
 
@@ -64,6 +69,7 @@ class Record(NamedTuple):
     mask: int
     cookie: int
     name: bytes
+    growth: Growth | None = None
 
 
 class Proof(NamedTuple):
@@ -82,21 +88,25 @@ class Descriptor:
     def __init__(self, queue: Queue, positions: Iterator[int], jar: CookieJar, clock: Clock) -> None:
         if not os.path.isdir(b"/proc/self/fd"):
             raise OSError(errno.ENOSYS, "no /proc")
-        self._sink = _Sink(queue, positions, jar, clock)
         self._ids = itertools.count(1)
         self._held: dict[int, int] = {}
         self._cookie_wd = UNWATCHED
-        self._fd = InotifyFD()
+        self._fd = _Reader()
+        self._sink = _Sink(queue, positions, jar, clock, self._fd)
         self._fd.start()
 
-    def add(self, handle: int, mask: int) -> int:
+    def add(self, handle: int, mask: int, measured: bytes | None = None) -> int:
         """Watch the directory that is open as `handle`; return its number, UNWATCHED if it may not be read.
+
+        `measured`: its path, if the files in it are to be measured whenever one is written to.
 
         Raises OSError, ENOSPC for the limit. Going through the handle makes sure that the directory watched is the one
         opened and listed, whatever its path leads to by now, and lets paths be longer than PATH_MAX.
         """
         number = CallbackId(next(self._ids))
         wd = self._fd.add_callback(b"/proc/self/fd/%d" % handle, Mask(mask), self._sink, number)
+        if measured is not None and wd >= 0:
+            self._fd.measured[wd] = measured
         if wd < 0 or wd in self._held:
             # Never two callbacks on one watch, and none on the -1 that watchdog records for EACCES.
             self._fd.remove_callbacks([(wd, number)])
@@ -119,12 +129,14 @@ class Descriptor:
         if wd == self._cookie_wd or wd not in self._held:
             return
         number = self._held.pop(wd)
+        self._fd.measured.pop(wd, None)
         with contextlib.suppress(OSError):  # the kernel may have removed it already
             self._fd.remove_callbacks([(WatchDescriptor(wd), CallbackId(number))])
 
     def ended(self, wd: int) -> None:
         """Take note that the kernel removed a watch by itself."""
         self._held.pop(wd, None)
+        self._fd.measured.pop(wd, None)
         if wd == self._cookie_wd:
             self._cookie_wd = UNWATCHED
 
@@ -147,10 +159,45 @@ class Descriptor:
         self._fd.join()
 
 
+class _Reader(InotifyFD):
+    """The reader's thread; it measures followed files at once, whatever else this process is busy with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.measured: dict[int, bytes] = {}  # folders whose files are measured when they are written to
+        self.growths: dict[tuple[int, bytes], Growth] = {}  # what the events being handled told of
+        self._batch = 0
+
+    def read_events(self, *, event_buffer_size: int = DEFAULT_EVENT_BUFFER_SIZE) -> list[InotifyEvent]:
+        events = super().read_events(event_buffer_size=event_buffer_size)
+        self._batch += 1
+        written = {(e.wd, e.name) for e in events if e.mask & InotifyConstants.IN_MODIFY and e.wd in self.measured}
+        self.growths = dict(self._measure(written)) if written else {}
+        return events
+
+    def _measure(self, written: set[tuple[WatchDescriptor, bytes]]) -> Iterator[tuple[tuple[int, bytes], Growth]]:
+        found: list[tuple[tuple[int, bytes], os.stat_result | None]] = []
+        for wd, name in written:
+            try:
+                found.append(((wd, name), os.stat(os.path.join(self.measured[wd], name))))
+            except OSError:
+                found.append(((wd, name), None))
+            except KeyError:  # watched no longer
+                pass
+        try:
+            waiting = bool(int.from_bytes(fcntl.ioctl(self._inotify_fd, termios.FIONREAD, b"\0" * 4), sys.byteorder))
+        except OSError:  # being closed
+            waiting = True
+        for key, stat in found:
+            size, ctime = (-1, 0) if stat is None else (stat.st_size, stat.st_ctime_ns)
+            yield key, Growth(size, ctime, self._batch, last=not waiting)
+
+
 class _Sink:
     """The callback of every watch."""
 
-    def __init__(self, queue: Queue, positions: Iterator[int], jar: CookieJar, clock: Clock) -> None:
+    def __init__(self, queue: Queue, positions: Iterator[int], jar: CookieJar, clock: Clock, reader: _Reader) -> None:
+        self._reader = reader
         self._queue = queue
         self._positions = positions
         self._jar = jar
@@ -169,7 +216,8 @@ class _Sink:
                 self._queue.put(Proof(at))
                 self._jar.release(name)
             return
-        self._put(event.wd, event.mask, event.cookie, name)
+        growth = self._reader.growths.get((event.wd, name)) if event.mask & InotifyConstants.IN_MODIFY else None
+        self._put(event.wd, event.mask, event.cookie, name, growth)
 
     def on_watch_deleted(self, wd: WatchDescriptor) -> None:
         if not self.closed:
@@ -178,5 +226,5 @@ class _Sink:
     def on_queue_overflow(self) -> None:
         self._put(-1, InotifyConstants.IN_Q_OVERFLOW, 0, b"")
 
-    def _put(self, wd: int, mask: int, cookie: int, name: bytes) -> None:
-        self._queue.put(Record(next(self._positions), self._clock.now(), wd, mask, cookie, name))
+    def _put(self, wd: int, mask: int, cookie: int, name: bytes, growth: Growth | None = None) -> None:
+        self._queue.put(Record(next(self._positions), self._clock.now(), wd, mask, cookie, name, growth))

@@ -232,7 +232,8 @@ class InotifyWatcher:
             look = child is not None and child.wd == UNWATCHED  # else its own MOVE_SELF follows
         elif mask & In.IN_MOVED_TO:
             what = What.MOVED_HERE
-        self._out.append(Event(*when, tree.place, folder.path(name), what, directory, record.cookie))
+        growth = record.growth if tree.modify else None
+        self._out.append(Event(*when, tree.place, folder.path(name), what, directory, record.cookie, growth))
         if look:
             self._watches.look(folder, name, when, again=what is What.MOVED_HERE)
 

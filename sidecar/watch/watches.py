@@ -198,7 +198,9 @@ class Watches:
 
     def _watch(self, tree: Tree, handle: int) -> int:
         try:
-            return self._descriptor.add(handle, MASK_MODIFY if tree.modify else MASK_TREE)
+            if tree.modify:
+                return self._descriptor.add(handle, MASK_MODIFY, measured=tree.place.path)
+            return self._descriptor.add(handle, MASK_TREE)
         except OSError:
             return UNWATCHED
 
