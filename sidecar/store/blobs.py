@@ -10,6 +10,7 @@ The choice between rows and files is made here alone, so that it can be made aga
 import contextlib
 import fcntl
 import os
+import re
 import secrets
 import sqlite3
 import sys
@@ -17,6 +18,7 @@ from collections.abc import Iterator
 
 import xxhash
 
+from sidecar import errors
 from sidecar.fs import private
 from sidecar.store.database import Database
 
@@ -27,10 +29,17 @@ else:
 
 INCOMPRESSIBLE = 0.9  # a content that shrinks by less than a tenth is kept as it is
 MINIMUM_BYTES = 128  # below this a frame's header costs more than it saves
+LOCK = "lock"
+NAME = re.compile(r"[0-9a-f]{32}")  # of a content's file; nothing else in the folder is ours to remove
+TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{16}")  # `private.write_private` died
 
 
 class Damaged(Exception):
     """A stored content is missing or is not what was stored: a finding, never passed on as bytes."""
+
+
+class Missing(Damaged):
+    """A stored content is not there at all."""
 
 
 def key_of(content: bytes) -> bytes:
@@ -45,12 +54,35 @@ class Blobs:
         self.database = database
         self.inline_bytes = inline_bytes
         self.rehearsing = False  # in a transaction that will be rolled back: no file may be written for it
+        self._written: list[str] | None = None  # files of this `writing`
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Keep a cleaner from taking files that are written but not yet committed for stale ones."""
-        with _folder_lock(self.database.blobs, fcntl.LOCK_SH):
+        """Keep a cleaner from taking files that are written but not yet committed for stale ones.
+
+        Around the transaction. Where that fails its files go at once: on a full disk it is tried again and again.
+        """
+        if self._written is not None:
             yield
+            return
+        with self.folder_lock(fcntl.LOCK_SH):
+            self._written = []
+            try:
+                yield
+            except BaseException:
+                self._take_back(self._written)
+                raise
+            finally:
+                self._written = None
+
+    def _take_back(self, names: list[str]) -> None:
+        """Unlink files that were written for a transaction that is no more; where that is not sure they stay."""
+        if self.database.in_doubt or self.database.connection.in_transaction:
+            return
+        with contextlib.suppress(errors.StoreFault, OSError):  # what stays is removed as a stray
+            for name in names:
+                if self.database.one("SELECT 1 FROM blob WHERE file = ?", name) is None:
+                    os.unlink(os.path.join(self.database.blobs, name))
 
     def put(self, content: bytes) -> int:
         """Store a content, or find it, and give its number. Inside a transaction and `writing`.
@@ -83,11 +115,11 @@ class Blobs:
         """Give a content's bytes, proved by size and key; raises Damaged if they are not there or not whole."""
         row = self.database.one("SELECT key, size_bytes, codec, file FROM blob WHERE id = ?", number)
         if row is None:
-            raise Damaged(f"content {number} is not in the store")
+            raise Missing(f"content {number} is not in the store")
         key, size, codec, file = row
         stored = self._read(number, file)
         try:
-            content = zstd.decompress(stored) if codec == "zstd" else stored
+            content = _decode(codec, stored, size)
         except zstd.ZstdError as error:
             raise Damaged(f"content {number} does not unpack") from error
         if len(content) != size or key_of(content) != key:
@@ -126,46 +158,101 @@ class Blobs:
         Survives: a crash in between; what is left is taken up by the next call.
         """
         count = freed = 0
+        gone: list[str] = []
         if self.database.connection.in_transaction:
             return count, freed
         for (name,) in self.database.all("SELECT file FROM doomed"):
             path = os.path.join(self.database.blobs, name)
-            with contextlib.suppress(FileNotFoundError):
-                freed += os.stat(path).st_size
-                os.unlink(path)
-                count += 1
+            try:
+                if NAME.fullmatch(name):
+                    size = os.lstat(path).st_size
+                    os.unlink(path)
+                    count, freed = count + 1, freed + size
+            except FileNotFoundError:
+                pass  # another process was faster, or died before it said so
+            except OSError:
+                continue  # it stays doomed
+            gone.append(name)
+        if gone:
             with self.database.transaction():
-                self.database.execute("DELETE FROM doomed WHERE file = ?", (name,))
+                for name in gone:
+                    self.database.execute("DELETE FROM doomed WHERE file = ?", (name,))
         return count, freed
 
     def remove_strays(self) -> int:
         """Remove files that no row names, left by a process that died before its commit; give their number."""
-        with _folder_lock(self.database.blobs, fcntl.LOCK_EX | fcntl.LOCK_NB) as held:
-            if not held:
-                return 0
-            named = {name for (name,) in self.database.all("SELECT file FROM blob WHERE file IS NOT NULL")}
-            named.update(name for (name,) in self.database.all("SELECT file FROM doomed"))
-            strays = [name for name in os.listdir(self.database.blobs) if name not in named and name != _LOCK]
-            for name in strays:
-                os.unlink(os.path.join(self.database.blobs, name))
-            return len(strays)
+        with self.folder_lock(fcntl.LOCK_EX | fcntl.LOCK_NB) as held:
+            removed = 0
+            for name in self.strays() if held else ():
+                with contextlib.suppress(OSError):  # it is found again
+                    os.unlink(os.path.join(self.database.blobs, name))
+                    removed += 1
+            return removed
+
+    def strays(self) -> Iterator[str]:
+        """Give the files of ours that no row names. While the folder lock is held exclusively: else some are new."""
+        try:
+            with os.scandir(self.database.blobs) as entries:
+                for entry in entries:
+                    if entry.is_file(follow_symlinks=False) and self._is_stray(entry.name):
+                        yield entry.name
+        except OSError as error:
+            raise errors.StoreFault(path=self.database.blobs, why=errors.describe(error)) from error
+
+    def is_name(self, name: str) -> bool:
+        """Tell whether a file in the folder has a name that we give."""
+        return NAME.fullmatch(name) is not None or TEMPORARY.fullmatch(name) is not None
+
+    def _is_stray(self, name: str) -> bool:
+        if TEMPORARY.fullmatch(name):
+            return True
+        named = "SELECT 1 FROM blob WHERE file = ?1 UNION ALL SELECT 1 FROM doomed WHERE file = ?1"
+        return NAME.fullmatch(name) is not None and self.database.one(named, name) is None
+
+    @contextlib.contextmanager
+    def folder_lock(self, mode: int) -> Iterator[bool]:
+        """Hold the lock of the folder of contents: shared by who writes there, exclusively by who cleans up."""
+        try:
+            handle = private.open_private(os.path.join(self.database.blobs, LOCK))
+        except OSError as error:
+            raise errors.StoreFault(path=self.database.blobs, why=errors.describe(error)) from error
+        try:
+            try:
+                fcntl.flock(handle, mode)
+                held = True
+            except BlockingIOError:
+                held = False
+            yield held
+        finally:
+            os.close(handle)
 
     def _read(self, number: int, file: str | None) -> bytes:
         if file is None:
             row = self.database.one("SELECT data FROM blob_data WHERE blob = ?", number)
             if row is None:
-                raise Damaged(f"content {number} has no bytes")
-            return bytes(row[0])
+                raise Missing(f"content {number} has no bytes")
+            if not isinstance(row[0], bytes):
+                raise Damaged(f"content {number} is no bytes")
+            return row[0]
+        if not NAME.fullmatch(file):
+            raise Damaged(f"content {number} names a file that is not ours")
         try:
             handle = os.open(os.path.join(self.database.blobs, file), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
             with os.fdopen(handle, "rb") as opened:
                 return opened.read()
+        except FileNotFoundError as error:
+            raise Missing(f"content {number} has lost its file") from error
         except OSError as error:
-            raise Damaged(f"content {number} cannot be read: {error.strerror}") from error
+            raise Damaged(f"content {number} cannot be read: {errors.describe(error)}") from error
 
     def _write_file(self, stored: bytes) -> str:
+        assert self._written is not None, "a file is written inside `writing` alone"
         name = secrets.token_hex(16)
-        private.write_private(os.path.join(self.database.blobs, name), stored)
+        try:
+            private.write_private(os.path.join(self.database.blobs, name), stored)
+        except OSError as error:
+            raise errors.StoreFault(path=self.database.blobs, why=errors.describe(error)) from error
+        self._written.append(name)
         return name
 
     def _heal(self, number: int, content: bytes) -> None:
@@ -183,26 +270,17 @@ class Blobs:
             self.database.execute("INSERT OR IGNORE INTO doomed VALUES (?)", (old,))
 
 
-_LOCK = "lock"
-
-
-@contextlib.contextmanager
-def _folder_lock(folder: str, mode: int) -> Iterator[bool]:
-    handle = os.open(os.path.join(folder, _LOCK), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(handle, mode)
-        except BlockingIOError:
-            yield False
-            return
-        yield True
-    finally:
-        os.close(handle)
-
-
 def _encode(content: bytes) -> tuple[str, bytes]:
     if len(content) >= MINIMUM_BYTES:
         packed = zstd.compress(content, level=1)
         if len(packed) < len(content) * INCOMPRESSIBLE:
             return "zstd", packed
     return "raw", content
+
+
+def _decode(codec: str, stored: bytes, size: int) -> bytes:
+    if codec != "zstd":
+        return stored
+    if zstd.get_frame_info(stored).decompressed_size != size:  # a damaged header may ask for all memory
+        raise zstd.ZstdError("another size")
+    return zstd.decompress(stored)

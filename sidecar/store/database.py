@@ -45,21 +45,47 @@ class Database:
         return os.path.join(self.directory, "asks")
 
     def execute(self, sql: str, values: Iterable[Any] = ()) -> sqlite3.Cursor:
-        """Run one statement. Raises StoreFault, as all of this does."""
-        try:
-            return self.connection.execute(sql, tuple(values))
-        except sqlite3.Error as error:
-            raise errors.StoreFault(path=self.directory, why=errors.describe(error)) from error
+        """Run one statement. Refuses (StoreFault) where SQLite cannot.
+
+        Transcripts may hold what SQLite does not take: an instant of the year 9999 becomes the last one that there is,
+        a lone surrogate U+FFFD.
+        """
+        given = tuple(values)
+        with translated(self.directory):
+            try:
+                return self.connection.execute(sql, given)
+            except (OverflowError, UnicodeEncodeError):
+                return self.connection.execute(sql, tuple(map(_fitting, given)))
 
     def one(self, sql: str, *values: Any) -> Any:
         """Give the first row, or None."""
         with translated(self.directory):
-            return self.connection.execute(sql, values).fetchone()
+            return self.execute(sql, values).fetchone()
 
     def all(self, sql: str, *values: Any) -> list[Any]:
         """Give all rows."""
         with translated(self.directory):
-            return self.connection.execute(sql, values).fetchall()
+            return self.execute(sql, values).fetchall()
+
+    def rows(self, sql: str, *values: Any) -> Iterator[Any]:
+        """Give the rows one by one; for more than should be in memory at once."""
+        with translated(self.directory):
+            yield from self.execute(sql, values)
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Read one state of the store, whatever others commit meanwhile. Briefly: until it ends the log only grows."""
+        if self._depth:
+            yield
+            return
+        self.execute("BEGIN")
+        self._depth = 1
+        try:
+            yield
+        finally:
+            self._depth = 0
+            with contextlib.suppress(sqlite3.Error):  # nothing was written that could be lost
+                self.connection.execute("ROLLBACK")
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:

@@ -6,7 +6,7 @@ Every method that writes belongs inside `database.transaction()`; the caller dec
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from sidecar.model import ABSENT, Kind, Reason, Row, Stat, State
+from sidecar.model import Kind, Reason, Row, Stat, State
 from sidecar.store.blobs import Blobs
 from sidecar.store.database import Database
 
@@ -76,7 +76,7 @@ class Ledger:
     def known_below(self, folder: bytes) -> dict[bytes, Known]:
         """Give the present of every path below a directory that is not known to be absent."""
         if not folder:
-            return {path: known for path, known in self._known("WHERE v.kind <> 'absent'")}
+            return dict(self._known("WHERE v.kind <> 'absent'"))
         return dict(self._known("WHERE p.name > ? AND p.name < ? AND v.kind <> 'absent'", folder + b"/", folder + b"0"))
 
     def _known(self, where: str, *values: object) -> Iterator[tuple[bytes, Known]]:
@@ -322,10 +322,7 @@ class Ledger:
 
 def _row(columns: Iterable[object]) -> Row:
     kind, blob, size, mode, reason, from_at, to_at, lo, at = columns
-    if kind == Kind.ABSENT:
-        state = ABSENT
-    else:
-        state = State(Kind(kind), blob, size, mode, Reason(reason) if reason else None)  # type: ignore[arg-type]
+    state = State(Kind(kind), blob, size, mode, Reason(reason) if reason else None)  # type: ignore[arg-type]
     return Row(state, from_at, to_at, lo, at)  # type: ignore[arg-type]
 
 

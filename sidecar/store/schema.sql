@@ -62,6 +62,8 @@ CREATE UNIQUE INDEX version_from ON version (path, from_at);
 CREATE UNIQUE INDEX version_now ON version (path) WHERE to_at IS NULL;
 CREATE INDEX version_changed ON version (from_at);
 CREATE INDEX version_ended ON version (to_at) WHERE to_at IS NOT NULL;
+CREATE INDEX version_blob ON version (blob) WHERE blob IS NOT NULL;
+CREATE INDEX version_unstable ON version (to_at) WHERE kind = 'unknown' AND reason = 'unstable';
 
 CREATE TRIGGER version_takes AFTER INSERT ON version WHEN NEW.blob IS NOT NULL BEGIN
     UPDATE blob SET refs = refs + 1 WHERE id = NEW.blob;
@@ -69,6 +71,18 @@ END;
 CREATE TRIGGER version_frees AFTER DELETE ON version WHEN OLD.blob IS NOT NULL BEGIN
     UPDATE blob SET refs = refs - 1 WHERE id = OLD.blob;
 END;
+
+-- What was stands: a row only ever ends, and rows of one path never overlap.
+CREATE TRIGGER version_stands BEFORE UPDATE OF id, path, from_at, changed_lo, changed_at, kind, blob, size_bytes, mode,
+    reason ON version BEGIN SELECT RAISE (ABORT, 'a version cannot be changed'); END;
+CREATE TRIGGER version_overlaps BEFORE INSERT ON version WHEN (
+    SELECT v.to_at IS NULL OR v.to_at > NEW.from_at FROM version v
+    WHERE v.path = NEW.path AND v.from_at < COALESCE(NEW.to_at, 9223372036854775807) ORDER BY v.from_at DESC LIMIT 1
+) BEGIN SELECT RAISE (ABORT, 'versions of one path overlap'); END;
+CREATE TRIGGER version_ends BEFORE UPDATE OF to_at ON version WHEN (
+    SELECT NEW.to_at IS NULL OR NEW.to_at > v.from_at FROM version v
+    WHERE v.path = NEW.path AND v.from_at > NEW.from_at ORDER BY v.from_at LIMIT 1
+) BEGIN SELECT RAISE (ABORT, 'versions of one path overlap'); END;
 
 -- What lstat said when the row that still holds was last found true.
 CREATE TABLE stat (
@@ -125,6 +139,10 @@ CREATE TABLE imported (
     parent BLOB,                              -- the resolved directory that the agent saw
     PRIMARY KEY (session, message, path)
 ) WITHOUT ROWID;
+CREATE INDEX imported_blob ON imported (blob) WHERE blob IS NOT NULL;
+CREATE TRIGGER imported_stands BEFORE UPDATE ON imported BEGIN
+    SELECT RAISE (ABORT, 'an imported path cannot be changed');
+END;
 CREATE TRIGGER imported_takes AFTER INSERT ON imported WHEN NEW.blob IS NOT NULL BEGIN
     UPDATE blob SET refs = refs + 1 WHERE id = NEW.blob;
 END;

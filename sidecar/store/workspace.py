@@ -23,6 +23,7 @@ class Workspace:
         self.key = key
         self._opened_at: str | None = None
         self.home = home
+        self.policy = policy
         self.blobs = Blobs(database, inline_bytes=policy.limits.inline_bytes)
         self.ledger = Ledger(database, self.blobs)
         self.instants = Instants(database)
@@ -113,7 +114,9 @@ def open_containing(directory: str, policy: CheckpointPolicy) -> Workspace | Non
 
 def open_by_key(key: str, policy: CheckpointPolicy) -> Workspace:
     """Open a timeline by its key."""
-    home = homes.open_home(create=False) or ""
+    home = homes.open_home(create=False)
+    if home is None:
+        raise errors.NotOurStore(path=homes.home_directory(), why="there is none")
     return Workspace(open_database(homes.workspace_directory(home, key), create=False), key, home, policy)
 
 
