@@ -17,7 +17,7 @@ from sidecar.attach.people import people_of
 from sidecar.attach.rescue import saver
 from sidecar.attach.settings import Settings
 from sidecar.attach.upto import ask, bring_up_to_now, opened_places
-from sidecar.capture.ignore import Verdict
+from sidecar.capture.ignore import IgnoreRules, Verdict
 from sidecar.checkpoint.apply import enforce_caps, remember_state
 from sidecar.fs.beneath import Blocked
 from sidecar.fs.places import Places
@@ -26,7 +26,7 @@ from sidecar.model import Checkpoint, CheckpointKind, Reason, State
 from sidecar.rewind.apply import Carrier, RewindOutcome, Target, rows_after
 from sidecar.rewind.diff import count_lines
 from sidecar.rewind.gather import Gatherer
-from sidecar.rewind.plan import Action, RewindPlan, Wish, plan_rewind
+from sidecar.rewind.plan import Action, Never, RewindPlan, Wish, plan_rewind
 from sidecar.rewind.recover import recover
 from sidecar.store.blobs import Damaged
 from sidecar.store.workspace import Workspace
@@ -99,7 +99,7 @@ class Rewinding:
                 capturer.rules.verdict(path, is_directory=is_directory) is not Verdict.CAPTURED
             )
 
-        gatherer = Gatherer(self.workspace, places, ignored)
+        gatherer = Gatherer(self.workspace, places, ignored, _never(capturer.rules))
         candidates = gatherer.candidates(request.checkpoint)
         people = people_of(self.workspace, self.settings)
         at, session = request.checkpoint.at, request.checkpoint.session
@@ -177,6 +177,7 @@ class Rewinding:
                 places,
                 self.clock,
                 self._save,
+                never=_never(make_capturer(self.workspace, places, self.settings).rules),
                 retry_ms=policy.time.retry_write_ms,
                 ceiling_bytes=policy.limits.file_bytes,
             )
@@ -224,6 +225,10 @@ class Rewinding:
         policy, row = self.settings.checkpoints, self.workspace.instants.session(session)
         cap = row.cap if row is not None else policy.profiles["default"]
         enforce_caps(self.workspace, session, cap=cap, before_rewinds=policy.limits.before_rewind)
+
+
+def _never(rules: IgnoreRules) -> Never:
+    return lambda path, is_directory: rules.verdict(path, is_directory=is_directory) is Verdict.NEVER
 
 
 class _RollBack(Exception):

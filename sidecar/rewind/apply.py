@@ -22,7 +22,7 @@ from sidecar.fs.read import has_writer
 from sidecar.fs.scan import scan
 from sidecar.fs.write import Displaced, Staging, fresh_name, fresh_staging_name
 from sidecar.model import ABSENT, Kind, Reason, Row, Stat, State
-from sidecar.rewind.plan import Action, Do, RewindPlan
+from sidecar.rewind.plan import Action, Do, Never, RewindPlan
 from sidecar.rewind.recover import TREE_SUFFIX
 from sidecar.store.blobs import Damaged
 from sidecar.store.rewinds import Journal, Step
@@ -66,6 +66,7 @@ class Carrier:
         clock: Clock,
         save: Callable[[bytes, bytes, Stat], None],
         *,
+        never: Never,
         retry_ms: int,
         ceiling_bytes: int,
     ) -> None:
@@ -73,6 +74,7 @@ class Carrier:
         self.places = places
         self.clock = clock
         self.save = save  # keeps bytes that the store does not have, as the path's newest version
+        self.never = never
         self.retry_ns = retry_ms * MS
         self.ceiling_bytes = ceiling_bytes
         self.staging_name = fresh_staging_name()
@@ -285,8 +287,8 @@ class Carrier:
                 return False
             for entry, found in listing.entries:
                 below = listing.path + b"/" + entry
-                is_file = found.kind is not Kind.DIRECTORY
-                if is_file and not self._file_is_kept(staging, below, path + below[len(name) :], found):
+                was, is_file = path + below[len(name) :], found.kind is not Kind.DIRECTORY
+                if self.never(was, not is_file) or (is_file and not self._file_is_kept(staging, below, was, found)):
                     return False
             self._folders.append((staging, listing.path))
         return True

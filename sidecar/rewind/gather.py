@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from sidecar.fs.beneath import Blocked
 from sidecar.fs.places import Places
 from sidecar.model import ABSENT, Checkpoint, Kind, Reason, Row, Stat, State, unknown
-from sidecar.rewind.plan import Candidate
+from sidecar.rewind.plan import Candidate, Never
 from sidecar.store.workspace import Workspace
 
 _UNSURE = (Reason.UNSTABLE, Reason.UNKNOWN_THEN)
@@ -15,10 +15,13 @@ _UNSURE = (Reason.UNSTABLE, Reason.UNKNOWN_THEN)
 class Gatherer:
     """Reads the store and looks at the paths; changes nothing."""
 
-    def __init__(self, workspace: Workspace, places: Places, ignored: Callable[[bytes, bool], bool]) -> None:
+    def __init__(
+        self, workspace: Workspace, places: Places, ignored: Callable[[bytes, bool], bool], never: Never
+    ) -> None:
         self.workspace = workspace
         self.places = places
         self.ignored = ignored
+        self.never = never
 
     def candidates(self, checkpoint: Checkpoint) -> list[Candidate]:
         """Give every path that may differ from what it was at a checkpoint."""
@@ -40,7 +43,7 @@ class Gatherer:
         if not checkpoint.timeline:
             for candidate in self._emptied(checkpoint, found):
                 found[candidate.path] = candidate
-        return [found[path] for path in sorted(found)]
+        return [found[path] for path in sorted(found) if not self.never(path, found[path].now.kind is Kind.DIRECTORY)]
 
     def _candidate(
         self, path: bytes, then: State | None, then_row: Row | None, now_row: Row | None, *, linked: bool = False
@@ -62,7 +65,17 @@ class Gatherer:
             and then.kind is Kind.FILE
             and then != now
             and not self.workspace.blobs.is_whole(then.blob or 0),
+            guards=now.kind is Kind.DIRECTORY and then != now and self._guards(path),
         )
+
+    def _guards(self, folder: bytes) -> bool:
+        """Tell whether something lies in a directory that is never captured, so that no undo could bring it back."""
+        try:
+            root, below = self.places.of(folder)
+            entries = root.list(below)
+        except (OSError, Blocked):
+            return False  # what is wrong with it is said by whoever tries
+        return any(self.never(folder + b"/" + name, stat.kind is Kind.DIRECTORY) for name, stat in entries)
 
     def _look(self, path: bytes) -> tuple[Stat | None, str | None]:
         try:

@@ -5,12 +5,14 @@ not known is kept and reported; `--all`, or naming a path, takes the first two a
 state then is unknown, or whose bytes now could not be brought back by an undo.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from sidecar.model import Kind, Origin, Reason, Row, State, Turn
 from sidecar.rewind.origin import Edits, origin_between, origin_of
+
+Never = Callable[[bytes, bool], bool]  # of a path, and whether it is a directory: is it never captured?
 
 
 class Do(StrEnum):
@@ -46,6 +48,7 @@ class Candidate:
     linked: bool = False  # a link, more than one name, or reached through a link, as lstat says now
     ignored: bool = False  # by a pattern, now
     missing: bool = False  # the content to bring back is not in the store, or damaged
+    guards: bool = False  # a directory in which something lies that is never captured: a repository, our own staging
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +140,8 @@ def _decide(candidate: Candidate, wish: Wish, people: People) -> Action | Reason
     if now.kind is Kind.UNKNOWN:
         return now.reason
     if then.kind is Kind.ABSENT and candidate.ignored:
+        return Reason.IGNORED
+    if candidate.guards and then.kind is not Kind.DIRECTORY:
         return Reason.IGNORED
     if not (wish.everything or wish.only):
         reason = _somebody_elses(candidate, wish, people)
