@@ -17,6 +17,19 @@ SUFFIX = ".ask"
 _PAUSE_S = 0.002
 
 
+def cookie_folder(home: str) -> str:
+    """Make this process's folder for the watcher's cookies, and remove those that dead processes left."""
+    above, own = os.path.join(home, "cookies"), str(os.getpid())
+    private.private_directory(os.path.join(above, own))
+    for name in os.listdir(above):
+        if name != own and not os.path.exists(f"/proc/{name}") and os.path.isdir("/proc/self"):
+            with contextlib.suppress(OSError):
+                for cookie in os.listdir(os.path.join(above, name)):
+                    os.unlink(os.path.join(above, name, cookie))
+                os.rmdir(os.path.join(above, name))
+    return os.path.join(above, own)
+
+
 def ask_capturer(workspace: Workspace, *, answer_ms: int) -> bool:
     """Ask, and wait for the answer; False if none came in time."""
     path = os.path.join(workspace.database.asks, secrets.token_hex(8) + SUFFIX)

@@ -16,7 +16,7 @@ from typing import Any
 from sidecar import errors
 from sidecar.agents import Agent
 from sidecar.attach import owner
-from sidecar.attach.asking import answer, questions
+from sidecar.attach.asking import answer, cookie_folder, questions
 from sidecar.attach.catchup import digest_news
 from sidecar.attach.digest import Digest, DigestOutcome, News
 from sidecar.attach.follower import Follower
@@ -25,7 +25,6 @@ from sidecar.attach.settings import Settings
 from sidecar.capture.ignore import is_rule_file
 from sidecar.checkpoint.apply import enforce_caps, remember_state
 from sidecar.clock import MS, SECOND, format_iso
-from sidecar.fs import private
 from sidecar.ids import BASELINE
 from sidecar.model import CheckpointKind, SessionFound, UserMessage
 from sidecar.store.home import identify, open_home
@@ -49,6 +48,7 @@ class Sidecar:
         self.rooms: dict[str, Room] = {}
         self.watcher: Watcher | None = None
         self._watching = watching
+        self._cookies = ""
         self._transcripts: dict[bytes, Place] = {}
         self._nurseries: dict[bytes, Place] = {}  # folders where new sessions show themselves
         self.expecting = True  # something happened there since sessions were last looked for
@@ -95,8 +95,7 @@ class Sidecar:
 
     def _open_watcher(self, home: str) -> Watcher:
         if self.watcher is None:
-            folder = os.path.join(home, "cookies", str(os.getpid()))
-            private.private_directory(folder)
+            self._cookies = cookie_folder(home)
             watch = self.settings.watch
             timing = Timing(
                 check_s=self.settings.checkpoints.time.tick_ms / 1000,
@@ -105,7 +104,7 @@ class Sidecar:
                 observer_grace_s=watch.cookie.observer_grace_ms / 1000,
                 poll_s=watch.rescan.degraded_period_s,
             )
-            self.watcher = open_watcher(os.fsencode(folder), timing=timing, clock=self.clock)
+            self.watcher = open_watcher(os.fsencode(self._cookies), timing=timing, clock=self.clock)
         return self.watcher
 
     def attach(self, agent: Agent, found: SessionFound, directory: str) -> Follower:
@@ -197,11 +196,11 @@ class Sidecar:
         """Do everything once: hear, read, write down, announce."""
         rooms = list(rooms) or list(self.rooms.values())
         asked = {room.workspace.key: questions(room.workspace) for room in rooms if room.lock is not None}
-        self._drain(timeout_s)
+        self._drain(timeout_s, needed=any(asked.values()))
         rooms = [room for room in rooms if not room.held]
         news = {follower.session: follower.poll() for room in rooms for follower in room.followers.values()}
         if any(news.values()):
-            self._drain(0.0)
+            self._drain(0.0, needed=True)
         self._write(rooms, news)
         for room in rooms:
             for follower in room.followers.values():
@@ -212,9 +211,13 @@ class Sidecar:
                 self.warn("owner", f"The capturer of {room.workspace.root} ended; this process takes over.")
             room.look_if_due()
 
-    def _drain(self, timeout_s: float) -> None:
+    def _drain(self, timeout_s: float, *, needed: bool) -> None:
+        """Hear of everything that was done before this; `needed` also where that means looking at the whole tree."""
         watcher = self.watcher
         if watcher is None:
+            return
+        if watcher.kind == "poll" and not needed:
+            self._hear(watcher.take(timeout_s), 0)
             return
         before = watcher.drained_at
         if not watcher.barrier(self.settings.watch.cookie.deadline_ms / 1000):
@@ -323,4 +326,6 @@ class Sidecar:
             room.close()
         if self.watcher is not None:
             self.watcher.close()
+            with contextlib.suppress(OSError):  # the next start removes what is left
+                os.rmdir(self._cookies)
         self.announce("detached")
