@@ -102,7 +102,9 @@ def place(
     same = old is not None and old.state == state
     if same and evidence.covered and not any(sure_from <= mark.at < from_at for mark in relevant):
         return ()
-    changed_lo, changed_from = (old.changed_lo, old.changed_at) if old is not None and same else (from_at, from_at)
+    # A row that begins after a message that it may straddle was perhaps made before it: its author may have been, too.
+    made = (min(changed_at, from_at), from_at)
+    changed_lo, changed_from = (old.changed_lo, old.changed_at) if old is not None and same else made
     rows = _before(old, sure_from, evidence)
     if rows and sure_from < from_at:
         rows.append(_gap(sure_from, from_at, evidence))
