@@ -20,7 +20,7 @@ from sidecar.attach.settings import Settings
 from sidecar.cli.output import print_json, say
 from sidecar.clock import format_iso
 
-EMPTY: dict[str, Any] = {"ok": False}
+EMPTY: dict[str, Any] = {"demo": {"ok": False}}
 PATIENCE_S = 30.0
 
 

@@ -152,7 +152,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _nothing_done(verb: str, given: Sequence[str]) -> dict[str, Any]:
     """Give a verb's answer with all its keys, for when it was refused."""
     room = importlib.import_module(f"sidecar.cli.{ROOMS[verb]}")
-    answer: dict[str, Any] = dict(room.EMPTY.get(verb, room.EMPTY))
+    answer: dict[str, Any] = dict(room.EMPTY[verb])
     if "dryRun" in answer:
         answer["dryRun"] = verb == "diff" or "--dry-run" in given
     if "event" in answer:  # one of a stream

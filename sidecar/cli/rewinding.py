@@ -16,7 +16,7 @@ from sidecar.rewind.plan import RewindPlan
 from sidecar.store.blobs import Damaged
 from sidecar.store.rewinds import RewindRow
 
-EMPTY: dict[str, Any] = {
+NOTHING_DONE: dict[str, Any] = {
     "canRewind": False,
     "message": None,
     "session": None,
@@ -36,6 +36,7 @@ EMPTY: dict[str, Any] = {
     "error": None,
     "code": None,
 }
+EMPTY: dict[str, Any] = dict.fromkeys(("rewind", "undo", "diff"), NOTHING_DONE)
 NOT_UNDONE = "Only files are rewound: pushes, messages, databases, running processes and linked paths are as they were."
 CONVERSATION = "The conversation still contains the later messages."
 
@@ -184,7 +185,7 @@ def _as_json(
 ) -> dict[str, Any]:
     changed = {*outcome.restored, *outcome.removed}
     return {
-        **EMPTY,
+        **NOTHING_DONE,
         "canRewind": True,
         "message": checkpoint.message,
         "session": checkpoint.session,

@@ -18,7 +18,7 @@ from sidecar.clock import SECOND
 from sidecar.fs.read import ignore_sigio
 from sidecar.model import SessionFound
 
-EMPTY: dict[str, Any] = {"event": "error"}
+EMPTY: dict[str, Any] = dict.fromkeys(("watch", "attach"), {"event": "error"})
 DISCOVER_NS = 5 * SECOND  # new sessions are looked for at least this often
 
 
