@@ -1,0 +1,47 @@
+"""Who made a change: the instants of turns, as a table."""
+
+import pytest
+
+from sidecar.model import ABSENT, Origin, Row, Turn
+from sidecar.rewind.origin import origin_of
+
+MS = 1_000_000
+ME, OTHER = "me", "other"
+
+
+def row(lo: int, at: int | None = None) -> Row:
+    at = lo if at is None else at
+    return Row(ABSENT, at * MS, None, lo * MS, at * MS)
+
+
+def turn(session: str, start: int, end: int | None) -> Turn:
+    return Turn(session, start * MS, None if end is None else end * MS)
+
+
+MINE = [turn(ME, 100, 200)]
+BOTH = [turn(ME, 100, 200), turn(OTHER, 150, 300)]
+
+
+@pytest.mark.parametrize(
+    ("changed", "turns", "edits", "expected"),
+    [
+        (row(150), MINE, [], Origin.TURN),
+        (row(100), MINE, [], Origin.TURN),
+        (row(99), MINE, [], Origin.IDLE),
+        (row(200), MINE, [], Origin.TURN),
+        (row(202), MINE, [], Origin.IDLE),
+        (row(150), [turn(ME, 100, None)], [], Origin.TURN),
+        (row(190, 250), MINE, [], Origin.TURN),  # straddles the end: the turn's
+        (row(50, 110), MINE, [], Origin.TURN),  # straddles the start
+        (row(250), BOTH, [], Origin.OTHER),
+        (row(160), BOTH, [], Origin.OTHER),  # two turns at once, named by none
+        (row(160), BOTH, [(ME, 170 * MS)], Origin.TOOL),
+        (row(160), BOTH, [(OTHER, 170 * MS)], Origin.OTHER),
+        (row(160), BOTH, [(ME, 170 * MS), (OTHER, 171 * MS)], Origin.OTHER),
+        (row(160), BOTH, [(ME, 400 * MS)], Origin.OTHER),  # named, but in another turn
+        (row(150), MINE, [(ME, 150 * MS)], Origin.TOOL),
+        (row(40), MINE, [], Origin.BEFORE),  # a rewind brought back what is older than the target
+    ],
+)
+def test_origin(changed, turns, edits, expected):
+    assert origin_of(changed, after=50 * MS, session=ME, turns=turns, edits=edits) is expected
