@@ -123,7 +123,6 @@ class Sidecar:
             raise
         follower = Follower(agent, found, self.clock, self.warn, lock)
         workspace, now = room.workspace, self.clock.now()
-        first = workspace.instants.session(found.session) is None
         with workspace.database.transaction():
             row = workspace.instants.attach(
                 found.session,
@@ -138,8 +137,12 @@ class Sidecar:
         self._listen(follower)
         self._round([room], 0.0)
         with workspace.database.transaction():
-            if first:
-                remember_state(workspace, found.session, BASELINE, self.clock.now(), CheckpointKind.BASELINE)
+            if not workspace.instants.seen(found.session, BASELINE):
+                # Of a session that began before our eyes it is the state before its first message; else that of now.
+                since = workspace.ledger.watched_since()
+                begun = workspace.instants.first_since(found.session, since) if since is not None else None
+                at = begun if begun is not None else self.clock.now()
+                remember_state(workspace, found.session, BASELINE, at, CheckpointKind.BASELINE)
             evicted = enforce_caps(
                 workspace, found.session, cap=self.cap, before_rewinds=self.settings.checkpoints.limits.before_rewind
             )

@@ -168,6 +168,16 @@ class Instants:
             self.database.one("SELECT 1 FROM message WHERE timeline = 1 AND state = 'live' AND at = ?", at) is not None
         )
 
+    def first_since(self, session: str, at: int) -> int | None:
+        """Give the session's first message since an instant that the timeline answers for."""
+        row = self.database.one(
+            "SELECT min(at) FROM message WHERE session = ? AND at >= ? AND timeline = 1 AND kind = 'message' "
+            "AND state = 'live'",
+            session,
+            at,
+        )
+        return None if row is None or row[0] is None else int(row[0])
+
     def previous(self, session: str, at: int) -> int | None:
         """Give the instant of the session's checkpoint before another instant."""
         row = self.database.one(

@@ -269,6 +269,11 @@ class Ledger:
         row = self.database.one("SELECT max(end_at) FROM coverage")
         return None if row is None or row[0] is None else int(row[0])
 
+    def watched_since(self) -> int | None:
+        """Give the instant at which the newest watching began."""
+        row = self.database.one("SELECT max(start_at) FROM coverage")
+        return None if row is None or row[0] is None else int(row[0])
+
     def coverage_start(self) -> int | None:
         """Give the first instant of any watching."""
         row = self.database.one("SELECT min(start_at) FROM coverage")
