@@ -119,11 +119,26 @@ def parser() -> argparse.ArgumentParser:  # noqa: PLR0915 - a list
     return top
 
 
+def _parsed(given: Sequence[str]) -> argparse.Namespace:
+    """Read the words; paths and names may stand before options and after them, which argparse alone does not take."""
+    top = parser()
+    args, rest = top.parse_known_args(given)
+    words = [word for at, word in enumerate(rest) if word != "--" or "--" in rest[:at]]
+    foreign = [word for at, word in enumerate(rest) if word.startswith("-") and "--" not in rest[: at + 1]]
+    if not foreign and "paths" in args:
+        args.paths = [*args.paths, *words]
+    elif not foreign and args.verb == "pin" and args.name is None and len(words) == 1:
+        (args.name,) = words
+    elif rest:
+        top.error(f"unrecognized arguments: {' '.join(rest)}")
+    return args
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and give its exit code."""
     given = list(sys.argv[1:] if argv is None else argv)
     try:
-        args = parser().parse_args(given)
+        args = _parsed(given)
     except UsageError as refusal:
         verb = next((word for word in given if word in ROOMS), None)
         return refuse(refusal, _nothing_done(verb, given) if verb else {}, as_json="--json" in given)

@@ -18,7 +18,7 @@ from sidecar.clock import SECOND
 from sidecar.fs.read import ignore_sigio
 from sidecar.model import SessionFound
 
-EMPTY: dict[str, Any] = dict.fromkeys(("watch", "attach"), {"event": "error"})
+EMPTY: dict[str, Any] = {verb: {"event": "error"} for verb in ("watch", "attach")}
 DISCOVER_NS = 5 * SECOND  # new sessions are looked for at least this often
 
 

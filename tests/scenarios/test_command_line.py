@@ -23,7 +23,7 @@ EVENT_KEYS = {
 }
 NAMELESS = {"message", "name"}
 REFUSED = {"error", "code"}
-VERBS = "watch attach status log show diff rewind undo pin unpin mark check demo".split()
+VERBS = ["watch", "attach", "status", "log", "show", "diff", "rewind", "undo", "pin", "unpin", "mark", "check", "demo"]
 
 
 @pytest.fixture
