@@ -73,9 +73,20 @@ class Rewinding:
 
     # Looking --------------------------------------------------------------------------------------------------------
 
-    def rehearse(self, request: Request, show: Callable[[Prepared], None] = lambda _prepared: None) -> Prepared:
-        """Plan and change nothing. `show` is called while the contents that the plan names can be read."""
-        result: Prepared | None = None
+    def look(self) -> None:
+        """Bring the timeline up to now."""
+        with owner.own_rewind(self.workspace), opened_places(self.workspace) as places:
+            recover(self.workspace, places, self._save)
+            bring_up_to_now(self.workspace, places, self.settings)
+
+    def rehearse(
+        self, asked: Callable[[], Request], show: Callable[[Prepared], None] = lambda _prepared: None
+    ) -> tuple[Request, Prepared]:
+        """Plan and change nothing. `asked` gives the request once all that happened is known.
+
+        `show` is called while the contents that the plan names can be read.
+        """
+        result: tuple[Request, Prepared] | None = None
         with opened_places(self.workspace) as places:
             scanned = not ask(self.workspace, self.settings)
             with contextlib.suppress(_RollBack), self.workspace.database.transaction():
@@ -83,8 +94,10 @@ class Rewinding:
                 try:
                     if scanned:
                         catch_up(self.workspace, places, self.settings)
-                    result = self._plan(request, places, scanned=scanned, recovered=None)
-                    show(result)
+                    request = asked()
+                    prepared = self._plan(request, places, scanned=scanned, recovered=None)
+                    show(prepared)
+                    result = request, prepared
                 finally:
                     self.workspace.blobs.rehearsing = False
                 raise _RollBack

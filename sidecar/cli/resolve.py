@@ -95,6 +95,16 @@ def find_checkpoint(settings: Settings, text: str, session: str | None, director
         return hit
 
 
+def find_in(found: Found, text: str, session: str | None, settings: Settings) -> Checkpoint:
+    """Give a message's checkpoint from a workspace that is open already."""
+    if session is not None or text in (LATEST, BASELINE):
+        return _in_session(found, text, settings)
+    hit = _in_workspace(found.workspace, text)
+    if hit is None:
+        raise errors.NoCheckpoint(reason="unprotected")
+    return hit[1]
+
+
 def _in_workspace(workspace: Workspace, text: str) -> tuple[Found, Checkpoint] | None:
     pinned = workspace.instants.pinned(text)
     if pinned is not None:

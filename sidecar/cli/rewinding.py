@@ -2,13 +2,14 @@
 
 import argparse
 import os
+from collections.abc import Callable
 from typing import Any
 
 from sidecar import errors
 from sidecar.attach.rewinding import Done, Prepared, Request, Rewinding, is_partial
 from sidecar.attach.settings import Settings, require_enabled
 from sidecar.cli.output import is_terminal, one_line, print_json, say, show_path, warn
-from sidecar.cli.resolve import Found, find_checkpoint, find_session
+from sidecar.cli.resolve import Found, find_checkpoint, find_in, find_session
 from sidecar.model import Checkpoint
 from sidecar.rewind.apply import RewindOutcome
 from sidecar.rewind.diff import patch
@@ -44,12 +45,14 @@ CONVERSATION = "The conversation still contains the later messages."
 def rewind(args: argparse.Namespace, settings: Settings) -> int:
     """Bring the files of a message back."""
     require_enabled(settings)
-    found, checkpoint = find_checkpoint(settings, args.message, args.session, os.getcwd())
-    with found.workspace.opened():
-        request = Request(checkpoint, _only(args.paths, found), args.all, args.outside)
-        if args.dry_run:
-            return _show_only(Rewinding(found.workspace, settings), request, args)
+    if not args.dry_run:
         _require_consent(args)
+    found, checkpoint = _find(args, settings)
+    with found.workspace.opened():
+        if args.dry_run:
+            return _show_only(Rewinding(found.workspace, settings), _asked(args, settings, found, checkpoint), args)
+        assert checkpoint is not None
+        request = Request(checkpoint, _only(args.paths, found), args.all, args.outside)
 
         def note(done: Done) -> None:
             if done.undo is not None:
@@ -71,7 +74,7 @@ def undo(args: argparse.Namespace, settings: Settings) -> int:
             raise errors.NoCheckpoint(reason="evicted")
         request = Request(checkpoint)
         if args.dry_run:
-            return _show_only(Rewinding(found.workspace, settings), request, args)
+            return _show_only(Rewinding(found.workspace, settings), lambda: request, args)
         _require_consent(args)
 
         def note(done: Done) -> None:
@@ -87,11 +90,40 @@ def undo(args: argparse.Namespace, settings: Settings) -> int:
 def diff(args: argparse.Namespace, settings: Settings) -> int:
     """Show what a rewind would change now."""
     require_enabled(settings)
-    found, checkpoint = find_checkpoint(settings, args.message, args.session, os.getcwd())
+    args.dry_run, args.all, args.outside = True, True, True
+    found, checkpoint = _find(args, settings)
     with found.workspace.opened():
-        args.dry_run, args.all, args.outside = True, True, True
-        request = Request(checkpoint, _only(args.paths, found), everything=True, outside=True)
-        return _show_only(Rewinding(found.workspace, settings), request, args)
+        return _show_only(Rewinding(found.workspace, settings), _asked(args, settings, found, checkpoint), args)
+
+
+def _find(args: argparse.Namespace, settings: Settings) -> tuple[Found, Checkpoint | None]:
+    """Find what is to be brought back. None, in a dry run: a prompt of which nobody took note yet."""
+    try:
+        return find_checkpoint(settings, args.message, args.session, os.getcwd())
+    except errors.NoCheckpoint as refusal:
+        if refusal.parts["reason"] != "unprotected":
+            raise
+        try:
+            found = find_session(settings, args.session, os.getcwd())
+        except errors.NoSession:
+            raise refusal from None
+    if args.dry_run:
+        return found, None
+    with found.workspace.opened():
+        Rewinding(found.workspace, settings).look()  # a rewind would, and then the prompt is known
+    return find_checkpoint(settings, args.message, args.session, os.getcwd())
+
+
+def _asked(
+    args: argparse.Namespace, settings: Settings, found: Found, checkpoint: Checkpoint | None
+) -> Callable[[], Request]:
+    """Give what makes the request, once everything was looked at."""
+
+    def asked() -> Request:
+        target = checkpoint or find_in(found, args.message, args.session, settings)
+        return Request(target, _only(args.paths, found), args.all, args.outside)
+
+    return asked
 
 
 def _on_the_stack(found: Found, args: argparse.Namespace) -> RewindRow:
@@ -127,7 +159,7 @@ def _require_consent(args: argparse.Namespace) -> None:
         raise errors.NeedsYes
 
 
-def _show_only(rewinding: Rewinding, request: Request, args: argparse.Namespace) -> int:
+def _show_only(rewinding: Rewinding, asked: Callable[[], Request], args: argparse.Namespace) -> int:
     patches: list[str] = []
 
     def show(prepared: Prepared) -> None:
@@ -141,7 +173,7 @@ def _show_only(rewinding: Rewinding, request: Request, args: argparse.Namespace)
                 if now != then:
                     patches.append(patch(now, then, show_path(action.path)))
 
-    prepared = rewinding.rehearse(request, show)
+    request, prepared = rewinding.rehearse(asked, show)
     if args.json:
         print_json(_as_json(request.checkpoint, prepared, _of_plan(prepared.plan), dry=True, undo=None))
     elif patches:
