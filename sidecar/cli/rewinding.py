@@ -45,13 +45,12 @@ CONVERSATION = "The conversation still contains the later messages."
 def rewind(args: argparse.Namespace, settings: Settings) -> int:
     """Bring the files of a message back."""
     require_enabled(settings)
-    if not args.dry_run:
-        _require_consent(args)
     found, checkpoint = _find(args, settings)
     with found.workspace.opened():
         if args.dry_run:
             return _show_only(Rewinding(found.workspace, settings), _asked(args, settings, found, checkpoint), args)
         assert checkpoint is not None
+        _require_consent(args)
         request = Request(checkpoint, _only(args.paths, found), args.all, args.outside)
 
         def note(done: Done) -> None:
@@ -110,6 +109,7 @@ def _find(args: argparse.Namespace, settings: Settings) -> tuple[Found, Checkpoi
     if args.dry_run:
         return found, None
     with found.workspace.opened():
+        _require_consent(args)
         Rewinding(found.workspace, settings).look()  # a rewind would, and then the prompt is known
     return find_checkpoint(settings, args.message, args.session, os.getcwd())
 
