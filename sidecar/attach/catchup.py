@@ -42,11 +42,16 @@ def make_capturer(workspace: Workspace, places: Places, settings: Settings) -> C
             return None
         return found.content if isinstance(found, Whole) else None
 
-    excluded = excluded_within(root, private_places(workspace, settings))
+    excluded = never_captured(workspace, places, settings)
     rules = IgnoreRules(settings.ignore, read, excluded, outer_files(root, read_above))
     capturer = Capturer(workspace, places, rules, settings.checkpoints, settings.clock)
     capturer.named.update(workspace.turns.edits())
     return capturer
+
+
+def never_captured(workspace: Workspace, places: Places, settings: Settings) -> frozenset[bytes]:
+    """Give the private places in the words of the workspace's ignore rules."""
+    return excluded_within(places.root.path, private_places(workspace, settings))
 
 
 def private_places(workspace: Workspace, settings: Settings) -> set[bytes]:
@@ -57,9 +62,15 @@ def private_places(workspace: Workspace, settings: Settings) -> set[bytes]:
     root = os.path.realpath(workspace.root)
     for row in workspace.instants.sessions():
         folder = os.path.realpath(os.path.dirname(row.transcript))
-        places.add(row.transcript if folder == root else folder)
-        # An agent's home that the environment does not name, but that the transcript lies in.
         known = registry().get(row.agent)
+        if folder != root:
+            places.add(folder)
+        else:  # only what is the session's own: its transcript, and the directory that goes with it
+            stem = os.path.splitext(row.transcript)[0]
+            companion = known.table.store.companion if known is not None else ""
+            places.add(row.transcript)
+            places.update([os.path.join(folder, companion.format(session=os.path.basename(stem)))] if companion else [])
+        # An agent's home that the environment does not name, but that the transcript lies in.
         home = home_of(row.transcript, known.table.store.transcripts) if known is not None else None
         places.update({home} if home is not None and os.path.realpath(home) != root else ())
     return {os.fsencode(os.path.realpath(place)) for place in places}

@@ -28,6 +28,8 @@ from sidecar.clock import MS, SECOND, format_iso
 from sidecar.ids import BASELINE
 from sidecar.model import CheckpointKind, SessionFound, UserMessage
 from sidecar.store.home import identify, open_home
+from sidecar.store.instants import SessionRow
+from sidecar.store.workspace import Workspace
 from sidecar.watch import Event, Lost, Place, Timing, Watcher, Why, open_watcher
 
 Announce = Callable[[dict[str, Any]], None]
@@ -66,12 +68,23 @@ class Sidecar:
 
     # Entering -------------------------------------------------------------------------------------------------------
 
-    def enter(self, directory: str, progress: Callable[[int], None] = lambda _files: None) -> Room:
-        """Open the timeline of a workspace and, unless another process does, begin to capture it."""
+    def enter(
+        self,
+        directory: str,
+        progress: Callable[[int], None] = lambda _files: None,
+        prepare: Callable[[Workspace], None] = lambda _workspace: None,
+    ) -> Room:
+        """Open the timeline of a workspace and, unless another process does, begin to capture it.
+
+        `prepare` writes down who is to be followed, first of all.
+        """
         key = self._key_of(directory)
         if key in self.rooms:
-            return self.rooms[key]
-        room = open_room(directory, self.settings)
+            room = self.rooms[key]
+            prepare(room.workspace)
+            room.leave_out()
+            return room
+        room = open_room(directory, self.settings, prepare)
         self.rooms[room.workspace.key] = room
         if room.lock is not None:
             self._begin_capture(room, progress)
@@ -116,22 +129,17 @@ class Sidecar:
         home = open_home(create=True)
         lock = owner.own_session(home or "", found.session)
         self.announce("attached", session=found.session, workspace=os.path.realpath(directory), agent=found.agent)
+        rows: list[SessionRow] = []
         try:
-            room = self.enter(directory)
+            room = self.enter(
+                directory, prepare=lambda opened: rows.append(self._write_session(opened, found, directory))
+            )
         except errors.Refusal:
             lock.release()
             raise
+        [row] = rows
         follower = Follower(agent, found, self.clock, self.warn, lock)
-        workspace, now = room.workspace, self.clock.now()
-        with workspace.database.transaction():
-            row = workspace.instants.attach(
-                found.session,
-                agent=found.agent,
-                transcript=found.transcript,
-                cwd=found.workspace or directory,
-                cap=self.cap,
-                at=now,
-            )
+        workspace = room.workspace
         room.followers[found.session] = follower
         room.digests[found.session] = Digest(workspace, row, self.settings.checkpoints)
         self._listen(follower)
@@ -149,6 +157,17 @@ class Sidecar:
         self._announce_evicted(evicted)
         workspace.give_back()
         return follower
+
+    def _write_session(self, workspace: Workspace, found: SessionFound, directory: str) -> SessionRow:
+        with workspace.database.transaction():
+            return workspace.instants.attach(
+                found.session,
+                agent=found.agent,
+                transcript=found.transcript,
+                cwd=found.workspace or directory,
+                cap=self.cap,
+                at=self.clock.now(),
+            )
 
     def _listen(self, follower: Follower) -> None:
         """Watch a session's transcripts; those whose folder is not there yet are looked at on every tick."""

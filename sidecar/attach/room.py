@@ -5,9 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sidecar import errors
+from sidecar.agents import registry
 from sidecar.attach import owner
 from sidecar.attach.asking import ask_capturer
-from sidecar.attach.catchup import make_capturer
+from sidecar.attach.catchup import make_capturer, never_captured
 from sidecar.attach.digest import Digest
 from sidecar.attach.follower import Follower
 from sidecar.attach.rescue import put_in_order
@@ -18,6 +19,7 @@ from sidecar.clock import SECOND
 from sidecar.fs.beneath import Root
 from sidecar.fs.lock import FileLock
 from sidecar.fs.places import Places
+from sidecar.store.home import home_directory
 from sidecar.store.workspace import Workspace, open_for_root
 from sidecar.watch import Place, Watcher
 
@@ -40,6 +42,10 @@ class Room:
     rules_changed: bool = False
     gone: bool = False
     held_until: int = 0
+
+    def leave_out(self) -> None:
+        """Leave out also the places of the sessions that came since."""
+        self.station.capturer.rules.exclude(never_captured(self.workspace, self.places, self.settings))
 
     def prunes(self, path: bytes) -> bool:
         """Tell whether a folder is left out, and so not watched."""
@@ -143,11 +149,15 @@ class Room:
         self.workspace.close()
 
 
-def open_room(directory: str, settings: Settings) -> Room:
-    """Open the timeline of a workspace, put an interrupted rewind in order, and try to become the capturer."""
+def open_room(directory: str, settings: Settings, prepare: Callable[[Workspace], None]) -> Room:
+    """Open the timeline of a workspace, put an interrupted rewind in order, and try to become the capturer.
+
+    `prepare` writes down who is to be followed, before anything is looked at: a transcript is never captured.
+    """
     refuse_unsafe(directory, settings)
     workspace = open_for_root(directory, settings.checkpoints, create=True)
     assert workspace is not None
+    prepare(workspace)
     workspace.blobs.remove_strays()
     workspace.blobs.bury()
     places = Places(Root.open(directory))
@@ -162,3 +172,7 @@ def refuse_unsafe(directory: str, settings: Settings) -> None:
     wide = {os.path.realpath(os.path.expanduser(root)) for root in settings.ignore.unsafe.roots}
     if real in wide:
         raise errors.NoWorkspace(path=directory, why="it is too wide a place to be captured as a tree")
+    store = os.path.realpath(home_directory())
+    agents = {place for agent in registry().values() for place in agent.private_places(settings.environ)}
+    if real == store or real.startswith(store.rstrip("/") + "/") or real in map(os.path.realpath, agents):
+        raise errors.NoWorkspace(path=directory, why="nothing in it is captured: it is the store's, or the agent's own")

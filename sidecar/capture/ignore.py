@@ -104,6 +104,12 @@ class IgnoreRules:
         folder = self._folder(path[: max(path.rfind(b"/"), 0)])
         return folder.verdict or self._judge(path, folder, is_directory=is_directory)
 
+    def exclude(self, places: Collection[bytes]) -> None:
+        """Leave out other places from now on, given as for a new one of these."""
+        if self._excluded != frozenset(places):
+            self._excluded = frozenset(places)
+            self._folders.clear()
+
     def saw(self, folder: bytes, names: Iterable[bytes]) -> None:
         """Hear which entries a folder has, from whoever just listed it, before any of them is judged.
 
