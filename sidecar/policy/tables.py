@@ -87,15 +87,12 @@ class UnsafeRoots:
     """Places that are too wide to be captured as a whole tree."""
 
     roots: tuple[str, ...]  # absolute, or `~` for the home directory; these folders themselves, not what is below them
-    mount_points: bool  # also a root that shows a whole file system
 
 
 @dataclass(frozen=True, slots=True)
-class TreeLimits:
-    """What a whole-tree capture may find before it falls back to edited paths only."""
+class RuleLimits:
+    """How much of a workspace's own rules is read."""
 
-    files: int = at_least(1)
-    bytes: int = at_least(1)
     ignore_file_bytes: int = at_least(1)  # a larger ignore file is not read, as git does not read it either
 
 
@@ -107,7 +104,7 @@ class IgnorePolicy:
     pruned: PrunedFolders
     credentials: CredentialNames
     unsafe: UnsafeRoots
-    limits: TreeLimits
+    limits: RuleLimits
 
 
 @dataclass(frozen=True, slots=True)
