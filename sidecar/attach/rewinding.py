@@ -77,7 +77,7 @@ class Rewinding:
         """Bring the timeline up to now."""
         with owner.own_rewind(self.workspace), opened_places(self.workspace) as places:
             recover(self.workspace, places, self._save)
-            bring_up_to_now(self.workspace, places, self.settings)
+            bring_up_to_now(self.workspace, places, self.settings, evict=False)
 
     def rehearse(
         self, asked: Callable[[], Request], show: Callable[[Prepared], None] = lambda _prepared: None
@@ -93,8 +93,9 @@ class Rewinding:
                 self.workspace.blobs.rehearsing = True
                 try:
                     if scanned:
-                        catch_up(self.workspace, places, self.settings)
+                        catch_up(self.workspace, places, self.settings, evict=False)
                     request = asked()
+                    self._require_live(request.checkpoint)
                     prepared = self._plan(request, places, scanned=scanned, recovered=None)
                     show(prepared)
                     result = request, prepared
@@ -117,7 +118,7 @@ class Rewinding:
         people = people_of(self.workspace, self.settings)
         at, session = request.checkpoint.at, request.checkpoint.session
         wish = Wish(session, at, request.only, request.everything, request.outside)
-        plan = plan_rewind(candidates, wish, people)
+        plan = plan_rewind(candidates, wish, people, gatherer.links(request.checkpoint))
         insertions = deletions = 0
         for action in plan.actions:
             self._mend(action, places)
@@ -165,17 +166,21 @@ class Rewinding:
         """
         with owner.own_rewind(self.workspace), opened_places(self.workspace) as places:
             recovered = recover(self.workspace, places, self._save)
-            scanned = bring_up_to_now(self.workspace, places, self.settings)
+            scanned = bring_up_to_now(self.workspace, places, self.settings, evict=False)
+            self._require_live(request.checkpoint)
             prepared = self._plan(request, places, scanned=scanned, recovered=recovered)
             if not prepared.plan.actions:
                 done = Done(prepared, RewindOutcome(kept=list(prepared.plan.kept)), None)
                 with self.workspace.database.transaction():
+                    self._enforce_caps(request.checkpoint.session)
                     note(done)  # an undo that finds nothing to do is done: the next one goes further back
+                self.workspace.give_back()
                 return done
             if not confirm(prepared):
                 return None
             before = str(uuid.uuid4())
             with self.workspace.database.transaction():
+                self._require_live(request.checkpoint)  # a person may have thought about it for long
                 remember_state(
                     self.workspace,
                     request.checkpoint.session,
@@ -209,6 +214,10 @@ class Rewinding:
                 self._enforce_caps(request.checkpoint.session)  # the target is in use no more
             self.workspace.give_back()
             return done
+
+    def _require_live(self, checkpoint: Checkpoint) -> None:
+        if self.workspace.instants.get(checkpoint.session, checkpoint.message) is None:
+            raise errors.NoCheckpoint(reason="evicted")
 
     def _record(
         self,

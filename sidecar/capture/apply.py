@@ -83,6 +83,7 @@ class Capturer:
     def look(self, suspects: Iterable[Suspect]) -> Iterator[Finding]:
         """Find what became of suspects; the names of new or changed directories are followed down."""
         stack = sorted(suspects, key=lambda suspect: suspect.path, reverse=True)
+        asked = {suspect.path for suspect in stack}
         while stack:
             suspect = stack.pop()
             known = self.ledger.known(suspect.path) if suspect.path else None
@@ -96,8 +97,18 @@ class Capturer:
             if listed_at is not None:
                 finding = replace(finding or self._found(suspect, known, None, now), listed_at=listed_at)
             stack.extend(reversed(below))
+            beside = self._names_beside(known, now) - asked
+            asked |= beside
+            evidence = replace(suspect.evidence, single=False, first=None, last=None)
+            stack.extend(Suspect(path, evidence, suspect.read_at) for path in sorted(beside))
             if finding is not None:
                 yield finding
+
+    def _names_beside(self, known: Known | None, now: Stat | None) -> set[bytes]:
+        """Give the names of a file with several: what happens to it is heard of at one of them alone."""
+        stats = [stat for stat in (known.stat if known is not None else None, now) if stat is not None]
+        several = {(stat.device, stat.inode) for stat in stats if stat.kind is Kind.FILE and stat.links > 1}
+        return {path for device, inode in several for path in self.ledger.names_of(device, inode)}
 
     def survey(
         self,

@@ -45,6 +45,18 @@ class Gatherer:
                 found[candidate.path] = candidate
         return [found[path] for path in sorted(found) if not self.never(path, found[path].now.kind is Kind.DIRECTORY)]
 
+    def links(self, checkpoint: Checkpoint) -> set[bytes]:
+        """Give links that something happened to since: they have no versions, and are to be told of all the same.
+
+        Also what the session's tool calls named and reached through a link.
+        """
+        found = self.workspace.ledger.links_since(checkpoint.at) if checkpoint.timeline else set()
+        for path, edits in self.workspace.turns.edits().items():
+            mine = any(who == checkpoint.session and at > checkpoint.at for who, at in edits)
+            if mine and not path.startswith(b"/") and self._is_linked(*self._look(path)):
+                found.add(path)
+        return found
+
     def _candidate(
         self, path: bytes, then: State | None, then_row: Row | None, now_row: Row | None, *, linked: bool = False
     ) -> Candidate:
@@ -52,7 +64,7 @@ class Gatherer:
         now = now_row.state if now_row is not None else (ABSENT if stat is None else unknown(Reason.UNSTORABLE))
         if blocked == "mount":
             now = unknown(Reason.OUTSIDE_WORKSPACE)
-        linked = linked or blocked == "link" or (stat is not None and (stat.kind is Kind.LINK or _many_names(stat)))
+        linked = linked or self._is_linked(stat, blocked)
         return Candidate(
             path,
             then,
@@ -76,6 +88,9 @@ class Gatherer:
         except (OSError, Blocked):
             return False  # what is wrong with it is said by whoever tries
         return any(self.never(folder + b"/" + name, stat.kind is Kind.DIRECTORY) for name, stat in entries)
+
+    def _is_linked(self, stat: Stat | None, blocked: str | None) -> bool:
+        return blocked == "link" or (stat is not None and (stat.kind is Kind.LINK or _many_names(stat)))
 
     def _look(self, path: bytes) -> tuple[Stat | None, str | None]:
         try:

@@ -98,14 +98,18 @@ class People:
     edits: Mapping[bytes, Edits]
 
 
-def plan_rewind(candidates: Iterable[Candidate], wish: Wish, people: People) -> RewindPlan:
-    """Decide about every candidate."""
+def plan_rewind(
+    candidates: Iterable[Candidate], wish: Wish, people: People, touched_links: Iterable[bytes] = ()
+) -> RewindPlan:
+    """Decide about every candidate; `touched_links` are links without versions that something happened to."""
     actions: dict[bytes, Action] = {}
     kept: dict[bytes, Reason] = {}
-    links: set[bytes] = set()
+    links = {path for path in touched_links if wish.wants(path)}
     asked = [candidate for candidate in candidates if wish.wants(candidate.path)]
     for candidate in asked:
         decided = _decide(candidate, wish, people)
+        if decided is not None:
+            links.discard(candidate.path)
         if isinstance(decided, Action):
             actions[candidate.path] = decided
         elif isinstance(decided, _Link):

@@ -91,6 +91,24 @@ class Ledger:
             seen = _stat(told[:10]) if told[0] is not None else None
             yield bytes(name), Known(version, _row(rest[:9]), seen, told[10] or 0, rewind)
 
+    def names_of(self, device: int, inode: int) -> set[bytes]:
+        """Give the paths under which a file was last seen."""
+        rows = self.database.rows(
+            "SELECT p.name FROM stat s JOIN path p ON p.id = s.path WHERE s.inode = ? AND s.device = ?",
+            _signed(inode),
+            _signed(device),
+        )
+        return {bytes(name) for (name,) in rows}
+
+    def links_since(self, at: int) -> set[bytes]:
+        """Give the links, and files with several names, that something happened to after an instant."""
+        rows = self.database.rows(
+            "SELECT p.name FROM version v JOIN path p ON p.id = v.path JOIN stat s ON s.path = v.path "
+            "WHERE v.to_at IS NULL AND v.kind = 'link' AND s.ctime_ns > ?",
+            at,
+        )
+        return {bytes(name) for (name,) in rows}
+
     # The past -------------------------------------------------------------------------------------------------------
 
     def state_at(self, path: bytes, at: int) -> State | None:

@@ -62,6 +62,7 @@ CREATE UNIQUE INDEX version_from ON version (path, from_at);
 CREATE UNIQUE INDEX version_now ON version (path) WHERE to_at IS NULL;
 CREATE INDEX version_changed ON version (from_at);
 CREATE INDEX version_ended ON version (to_at) WHERE to_at IS NOT NULL;
+CREATE INDEX version_linked ON version (path) WHERE to_at IS NULL AND kind = 'link';
 CREATE INDEX version_blob ON version (blob) WHERE blob IS NOT NULL;
 CREATE INDEX version_unstable ON version (to_at) WHERE kind = 'unknown' AND reason = 'unstable';
 
@@ -92,6 +93,8 @@ CREATE TABLE stat (
     uid        INTEGER NOT NULL, gid INTEGER NOT NULL,
     seen_at    INTEGER NOT NULL
 );
+
+CREATE INDEX stat_inode ON stat (inode);
 
 -- Since when every name in a directory is known: the only evidence for absence.
 CREATE TABLE folder (path INTEGER PRIMARY KEY REFERENCES path, listed_at INTEGER NOT NULL);
