@@ -165,6 +165,7 @@ class Activity:
 
     session: str
     at: int | None
+    working: bool = False  # the agent itself goes on: where it had finished, something woke it
 
 
 @dataclass(frozen=True, slots=True)

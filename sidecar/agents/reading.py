@@ -76,7 +76,7 @@ class Reader:
         if not aside and self.ends_turn(value, kind):
             found.append(TurnEnd(self.session, at))
         if not found and at is not None:
-            found.append(Activity(self.session, at))
+            found.append(Activity(self.session, at, working=not aside and kind == self.table.turn.answer))
         return found
 
     def _is_foreign(self, value: dict[str, Any]) -> bool:

@@ -5,6 +5,7 @@ transaction that commits those changes.
 """
 
 import os
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -90,8 +91,8 @@ class Digest:
     def _seen(self, message: UserMessage) -> bool:
         return self.workspace.instants.seen(self.session.session, message.uuid)
 
-    def write(self, news: Sequence[News], messages: Sequence[NewMessage]) -> DigestOutcome:
-        """Write down what the records say. Inside a transaction."""
+    def write(self, news: Sequence[News], messages: Sequence[NewMessage], *, evict: bool = True) -> DigestOutcome:
+        """Write down what the records say, and drop what is now beyond the cap. Inside a transaction."""
         fresh = {new.message.uuid: new for new in messages}
         for new in messages:
             remember_message(self.workspace, new.message, new.at, new.standing)
@@ -107,8 +108,8 @@ class Digest:
         evicted = enforce_caps(
             self.workspace,
             self.session.session,
-            cap=self.session.cap,
-            before_rewinds=self.policy.limits.before_rewind,
+            cap=self.session.cap if evict else sys.maxsize,
+            before_rewinds=self.policy.limits.before_rewind if evict else sys.maxsize,
         )
         gone = {(one.session, one.message) for one in evicted}
         return DigestOutcome(tuple(one for one in closed if (one.session, one.message) not in gone), tuple(evicted))
@@ -129,6 +130,8 @@ class Digest:
                 when = at if at is not None else item.reading.read_at
                 turns.named(session, self.workspace.ledger.path_id(self.place_path(path)), when)
                 self._sign_of_life(when, subagent=item.subagent)
+            case Activity(at=at, working=True) if at is not None and not item.subagent:
+                turns.go_on(session, at)
             case Activity(at=at) if at is not None:
                 self._sign_of_life(at, subagent=item.subagent)
             case HistoryRecord():

@@ -9,7 +9,7 @@ from sidecar.attach.digest import News
 from sidecar.checkpoint.plan import Reading
 from sidecar.clock import Clock, parse_iso
 from sidecar.fs.lock import FileLock
-from sidecar.model import SessionFound, ToolEdit
+from sidecar.model import SessionFound, ToolEdit, TurnEnd
 from sidecar.transcript.tail import Tail, TailRead
 from sidecar.watch import Event as FileEvent
 from sidecar.watch import Growth, What
@@ -51,6 +51,7 @@ class Follower:
         self.reader = self.agent.reader(self.found)
         self.sources: dict[str, _Source] = {}
         self.edits: list[ToolEdit] = []
+        self._alive = self.found.pid  # the agent's process, as long as we see it
         self._faults: set[str] = set()
 
     @property
@@ -70,7 +71,15 @@ class Follower:
             if source is None:
                 source = self.sources[path] = _Source(Tail(path), subagent=path != self.found.transcript)
             news.extend(self._read(path, source))
-        return news
+        return news + self._death()
+
+    def _death(self) -> list[News]:
+        """Tell of the end of a process that was seen alive: whatever turn it was in ended no later than now."""
+        before, self._alive = self._alive, self.agent.live_pid(self.found)
+        if before is None or before == self._alive:
+            return []
+        now = self.clock.now()
+        return [News(TurnEnd(self.session, now), Reading(now, None, None, None), subagent=False)]
 
     def begin_again(self) -> None:
         """Forget what was read: the next reading gives all of it, as history."""

@@ -39,6 +39,14 @@ class Turns:
             f"UPDATE turn SET last_at = max(last_at, ?) WHERE {_OF_INSTANT}", (at, session, session, at)
         )
 
+    def go_on(self, session: str, at: int) -> None:
+        """Record that the agent is at work: in its turn, or in one of its own if that had ended (a task woke it)."""
+        ended = self.database.one(f"SELECT end_at FROM turn WHERE {_OF_INSTANT}", session, session, at)
+        if ended is not None and ended[0] is not None and ended[0] < at:
+            self.begin(session, at)
+        else:
+            self.touch(session, at)
+
     def prolong(self, session: str, at: int) -> None:
         """Record work in the turn of an instant: it lasted at least until then, whatever was said before."""
         self.database.execute(
@@ -61,7 +69,7 @@ class Turns:
     def edits(self) -> dict[bytes, list[tuple[str, int]]]:
         """Give the sessions and instants at which tool calls named each path."""
         found: dict[bytes, list[tuple[str, int]]] = {}
-        for name, session, at in self.database.execute(
+        for name, session, at in self.database.rows(
             "SELECT p.name, e.session, e.at FROM edit e JOIN path p ON p.id = e.path"
         ):
             found.setdefault(bytes(name), []).append((session, at))
