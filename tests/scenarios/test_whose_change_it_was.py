@@ -7,38 +7,8 @@ import time
 
 import pytest
 
-from tests.builders.claude import ClaudeSession
-from tests.builders.stage import Stage, Watcher
-
-PAUSE_S = 0.03  # longer than the stretch in which times are not compared
-
-
-def pause() -> None:
-    time.sleep(PAUSE_S)
-
-
-def turn(stage: Stage, watcher: Watcher, *steps, session: ClaudeSession | None = None, ends: bool = True) -> str:
-    """Send a message, let the agent work, and let it finish."""
-    session = session or stage.session
-    message = session.prompt("do it")
-    watcher.checkpoint(message)
-    for step in steps:
-        pause()
-        step()
-    pause()
-    if ends:
-        session.say()
-        pause()
-    return message
-
-
-def kept(answer) -> dict[str, str]:
-    return {one["path"]: one["reason"] for one in answer["kept"]}
-
-
-def read(stage: Stage, name: str) -> str | None:
-    path = stage.project / name
-    return path.read_text() if path.exists() else None
+from tests.builders.acting import kept, pause, read, turn
+from tests.builders.stage import Stage
 
 
 def test_a_hand_edit_after_the_turn_is_kept_taken_brought_back_and_kept(tmp_path):
