@@ -21,6 +21,7 @@ import xxhash
 from sidecar import errors
 from sidecar.fs import private
 from sidecar.store.database import Database
+from sidecar.store.home import TEMPORARY
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -31,7 +32,6 @@ INCOMPRESSIBLE = 0.9  # a content that shrinks by less than a tenth is kept as i
 MINIMUM_BYTES = 128  # below this a frame's header costs more than it saves
 LOCK = "lock"
 NAME = re.compile(r"[0-9a-f]{32}")  # of a content's file; nothing else in the folder is ours to remove
-TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{16}")  # `private.write_private` died
 
 
 class Damaged(Exception):

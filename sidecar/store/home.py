@@ -7,6 +7,7 @@ timeline; one that is moved keeps its own.
 
 import ctypes
 import os
+import re
 import struct
 from dataclasses import dataclass
 
@@ -17,6 +18,8 @@ from sidecar.fs import private
 
 MARKER = "sidecar-store"
 FORMAT = "1\n"
+TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{16}")  # of `private.write_private`
+_64_BITS = 0xFFFF_FFFF_FFFF_FFFF
 
 
 def home_directory() -> str:
@@ -35,43 +38,52 @@ def open_home(*, create: bool) -> str | None:
     Refuses a directory that holds something else, that another user owns, or that a newer sidecar made.
     """
     path = home_directory()
-    marker = os.path.join(path, MARKER)
-    try:
-        with open(marker, encoding="ascii") as file:
-            found = file.read(64)
-    except FileNotFoundError:
-        if not create and not os.path.lexists(path):
-            return None
-        _refuse_foreign(path)
+    found = _read_marker(path)
+    if found is None and _is_foreign(path):
+        found = _read_marker(path)  # another process may have made it just now
+        if found is None:
+            raise errors.NotOurStore(path=path, why="it holds other files")
+    if found is None:
         if not create:
             return None
         try:
             private.private_directory(path)
-            private.write_private(marker, FORMAT.encode())
+            private.write_private(os.path.join(path, MARKER), FORMAT.encode())
         except OSError as error:
             raise errors.StoreFault(path=path, why=errors.describe(error)) from error
         return path
-    except (OSError, UnicodeDecodeError) as error:
-        why = errors.describe(error) if isinstance(error, OSError) else "its marker is not text"
-        raise errors.NotOurStore(path=path, why=why) from error
     if os.stat(path).st_uid != os.geteuid() and os.geteuid() != 0:
         raise errors.NotOurStore(path=path, why="another user owns it")
     if found != FORMAT:
-        if found.strip().isdigit() and int(found) > int(FORMAT):
+        if re.fullmatch(r"[0-9]{1,9}\n?", found) and int(found) > int(FORMAT):
             raise errors.StoreTooNew(path=path, found=found.strip(), known=FORMAT.strip())
         raise errors.NotOurStore(path=path, why="its marker is unknown")
     return path
 
 
-def _refuse_foreign(path: str) -> None:
+def _read_marker(path: str) -> str | None:
+    """Read what marks a directory as ours; None: nothing does."""
     try:
-        names = os.listdir(path)
+        handle = os.open(
+            os.path.join(path, MARKER), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+        )  # never wait for a FIFO
+        with os.fdopen(handle, encoding="ascii") as file:
+            return file.read(64)
     except FileNotFoundError:
-        return
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        why = errors.describe(error) if isinstance(error, OSError) else "its marker is not text"
+        raise errors.NotOurStore(path=path, why=why) from error
+
+
+def _is_foreign(path: str) -> bool:
+    """Tell whether a directory holds anything; a temporary file of ours is what a death in `open_home` leaves."""
+    try:
+        return any(not TEMPORARY.fullmatch(name) for name in os.listdir(path))
+    except FileNotFoundError:
+        return False
     except OSError as error:
         raise errors.NotOurStore(path=path, why=errors.describe(error)) from error
-    if names:
-        raise errors.NotOurStore(path=path, why="it holds other files")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +97,13 @@ class Identity:
     @property
     def key(self) -> str:
         """Name this identity in 32 hexadecimal digits."""
-        return xxhash.xxh3_128_hexdigest(struct.pack("<QQq", self.file_system, self.inode, self.born_ns))
+        return xxhash.xxh3_128_hexdigest(struct.pack("<QQQ", self.file_system, self.inode, self.born_ns & _64_BITS))
 
 
 def identify(path: str | bytes) -> Identity:
     """Read a directory's identity, following links in the path that leads to it. Raises OSError."""
     status = os.stat(path)
-    file_system = os.statvfs(path).f_fsid & 0xFFFF_FFFF_FFFF_FFFF
+    file_system = os.statvfs(path).f_fsid & _64_BITS
     return Identity(file_system or status.st_dev, status.st_ino, _born_ns(path, status))
 
 

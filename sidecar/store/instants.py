@@ -3,6 +3,7 @@
 Every method that writes belongs inside `database.transaction()`.
 """
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -47,7 +48,7 @@ class Instants:
         self.database.execute(
             "INSERT INTO session (id, agent, transcript, cwd, cap, attached_at) VALUES (?, ?, ?, ?, ?, ?) "
             "ON CONFLICT (id) DO UPDATE SET transcript = excluded.transcript, cap = excluded.cap",
-            (session, agent, transcript, cwd, cap, at),
+            (session, agent, os.fsencode(transcript), os.fsencode(cwd), cap, at),
         )
         found = self.session(session)
         assert found is not None
@@ -66,7 +67,10 @@ class Instants:
 
     def _sessions(self, where: str, *values: object) -> list[SessionRow]:
         rows = self.database.all(f"SELECT id, agent, transcript, cwd, cap, attached_at FROM session {where}", *values)
-        return [SessionRow(*row) for row in rows]
+        return [
+            SessionRow(session, agent, os.fsdecode(transcript), os.fsdecode(cwd), cap, at)
+            for session, agent, transcript, cwd, cap, at in rows
+        ]
 
     # Checkpoints ----------------------------------------------------------------------------------------------------
 
@@ -99,11 +103,21 @@ class Instants:
 
     def move(self, session: str, uuid: str, at: int) -> None:
         """Give a before-rewind state the instant at which the rewind was written down."""
+        self._look_again(session, uuid)
         self.database.execute("UPDATE message SET at = ? WHERE session = ? AND uuid = ?", (at, session, uuid))
 
     def remove(self, session: str, uuid: str) -> None:
         """Forget that there was an instant; for one that nobody was told of."""
+        self._look_again(session, uuid)
         self.database.execute("DELETE FROM message WHERE session = ? AND uuid = ?", (session, uuid))
+
+    def _look_again(self, session: str, uuid: str) -> None:
+        """Let the next `Ledger.release` look at the versions again that ended since an instant, which may go now."""
+        self.database.execute(
+            "UPDATE meta SET value = min(value, (SELECT at FROM message WHERE session = ? AND uuid = ?)) "
+            "WHERE key = 'released' AND EXISTS (SELECT 1 FROM message WHERE session = ? AND uuid = ?)",
+            (session, uuid, session, uuid),
+        )
 
     def get(self, session: str, uuid: str) -> Checkpoint | None:
         """Give one checkpoint that can be restored."""
@@ -206,27 +220,27 @@ class Instants:
     def beyond_cap(self, session: str, cap: int) -> list[Checkpoint]:
         """List the session's checkpoints that are one too many, oldest first.
 
-        Pins, and the target of a rewind that is being carried out, do not count and are not given.
+        Pins do not count. The target of a rewind that is being carried out counts, and is not given as long as it is.
         """
         rows = self.database.all(
-            f"SELECT {_COLUMNS} FROM message WHERE session = ? AND state = 'live' AND pin IS NULL "
-            "AND kind IN ('message', 'imported', 'mark') "
-            "AND NOT EXISTS (SELECT 1 FROM journal j WHERE j.session = message.session AND j.message = message.uuid) "
-            "ORDER BY at DESC, offset DESC LIMIT -1 OFFSET ?",
+            f"SELECT {_COLUMNS} FROM (SELECT * FROM message WHERE session = ? AND state = 'live' AND pin IS NULL "
+            "AND kind IN ('message', 'imported', 'mark') ORDER BY at DESC, offset DESC LIMIT -1 OFFSET ?) m "
+            "WHERE NOT EXISTS (SELECT 1 FROM journal j WHERE j.session = m.session AND j.message = m.uuid) "
+            "ORDER BY at, offset",
             session,
             cap,
         )
-        return [_checkpoint(row) for row in reversed(rows)]
+        return [_checkpoint(row) for row in rows]
 
     def before_rewinds_beyond(self, keep: int) -> list[Checkpoint]:
-        """List the before-rewind states beyond the newest `keep`, oldest first."""
+        """List the before-rewind states beyond the newest `keep`, oldest first; one in use is not given."""
         rows = self.database.all(
-            f"SELECT {_COLUMNS} FROM message WHERE kind = 'before-rewind' AND state = 'live' AND pin IS NULL "
-            "AND NOT EXISTS (SELECT 1 FROM journal j WHERE j.before = message.uuid OR j.message = message.uuid) "
-            "ORDER BY at DESC LIMIT -1 OFFSET ?",
+            f"SELECT {_COLUMNS} FROM (SELECT * FROM message WHERE kind = 'before-rewind' AND state = 'live' "
+            "AND pin IS NULL ORDER BY at DESC LIMIT -1 OFFSET ?) m "
+            "WHERE NOT EXISTS (SELECT 1 FROM journal j WHERE j.before = m.uuid OR j.message = m.uuid) ORDER BY at",
             keep,
         )
-        return [_checkpoint(row) for row in reversed(rows)]
+        return [_checkpoint(row) for row in rows]
 
     def evict(self, session: str, uuid: str) -> None:
         """Forget what a message's files were, but not that it was seen."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from sidecar.model import Kind, Reason, Row, Stat, State
 from sidecar.store.blobs import Blobs
-from sidecar.store.database import Database
+from sidecar.store.database import LARGEST, SMALLEST, Database
 
 _ROW = (
     "{0}.kind, {0}.blob, {0}.size_bytes, {0}.mode, {0}.reason, {0}.from_at, {0}.to_at, {0}.changed_lo, {0}.changed_at"
@@ -81,10 +81,10 @@ class Ledger:
 
     def _known(self, where: str, *values: object) -> Iterator[tuple[bytes, Known]]:
         stat = ", ".join(f"s.{column}" for column in _STAT.split(", "))
-        rows = self.database.execute(
+        rows = self.database.rows(
             f"SELECT p.name, v.id, v.rewind, {_ROW.format('v')}, {stat} FROM path p "
             f"JOIN version v ON v.path = p.id AND v.to_at IS NULL LEFT JOIN stat s ON s.path = p.id {where}",
-            values,
+            *values,
         )
         for name, version, rewind, *rest in rows:
             told = rest[9:]
@@ -127,7 +127,7 @@ class Ledger:
 
         The cost follows the rows that changed, not the size of the tree.
         """
-        rows = self.database.execute(
+        rows = self.database.rows(
             f"SELECT p.name, COALESCE(s.links, 1), {_ROW.format('n')}, {_ROW.format('t')} "
             "FROM (SELECT DISTINCT path FROM version WHERE from_at > :at) c "
             "JOIN path p ON p.id = c.path JOIN version n ON n.path = c.path AND n.to_at IS NULL "
@@ -141,10 +141,11 @@ class Ledger:
 
     def changed_between(self, after: int | None, until: int) -> list[tuple[bytes, Row]]:
         """Give the rows that begin in (after, until], oldest first; `after` None: nothing is older."""
-        rows = self.database.execute(
+        rows = self.database.rows(
             f"SELECT p.name, {_ROW.format('v')} FROM version v JOIN path p ON p.id = v.path "
             "WHERE v.from_at > ? AND v.from_at <= ? ORDER BY v.from_at, p.name",
-            (-1 if after is None else after, until),
+            SMALLEST if after is None else after,
+            until,
         )
         return [(bytes(name), _row(rest)) for name, *rest in rows]
 
@@ -203,8 +204,8 @@ class Ledger:
                 _signed(stat.device),
                 _signed(stat.inode),
                 stat.size_bytes,
-                stat.mtime_ns,
-                stat.ctime_ns,
+                _stored_time(stat.mtime_ns),
+                _stored_time(stat.ctime_ns),
                 stat.links,
                 stat.uid,
                 stat.gid,
@@ -318,17 +319,19 @@ class Ledger:
     def release_instant(self, at: int) -> int:
         """Delete the rows that only an instant which is no longer live kept; give their number.
 
-        Looks only at rows that contain it and end between its live neighbours.
+        Looks only at rows that contain it and end between its live neighbours. Those that ended lately are left to
+        `release`: an earlier message may yet turn up.
         """
         alive = "SELECT {}(at) FROM message WHERE timeline = 1 AND state = 'live' AND at {} ?"
         if self.database.one("SELECT 1 FROM message WHERE timeline = 1 AND state = 'live' AND at = ?", at):
             return 0
         (before,) = self.database.one(alive.format("max", "<"), at)
         (after,) = self.database.one(alive.format("min", ">"), at)
-        far = 2**63 - 1
+        last = self._released() if after is None else min(after, self._released())
+        # `+`: the index of beginnings would find far more rows than that of ends.
         return self.database.execute(
-            "DELETE FROM version WHERE to_at > ? AND to_at <= ? AND from_at <= ? AND from_at > ?",
-            (at, far if after is None else after, at, -far if before is None else before),
+            "DELETE FROM version WHERE to_at > ? AND to_at <= ? AND +from_at <= ? AND +from_at > ?",
+            (at, last, at, SMALLEST if before is None else before),
         ).rowcount
 
     def _released(self) -> int:
@@ -357,12 +360,17 @@ def _stat(columns: list[object]) -> Stat:
         _unsigned(device),
         _unsigned(inode),
         size,  # type: ignore[arg-type]
-        mtime,  # type: ignore[arg-type]
-        ctime,  # type: ignore[arg-type]
+        int(mtime),  # type: ignore[call-overload]
+        int(ctime),  # type: ignore[call-overload]
         links,  # type: ignore[arg-type]
         uid,  # type: ignore[arg-type]
         gid,  # type: ignore[arg-type]
     )
+
+
+def _stored_time(nanoseconds: int) -> int | bytes:
+    """Anybody may date a file in the year 2400: what no column holds as a number is kept as its digits."""
+    return nanoseconds if SMALLEST <= nanoseconds <= LARGEST else str(nanoseconds).encode()
 
 
 def _signed(number: int) -> int:

@@ -107,8 +107,8 @@ CREATE TABLE coverage (id INTEGER PRIMARY KEY, start_at INTEGER NOT NULL, end_at
 CREATE TABLE session (
     id          TEXT PRIMARY KEY,
     agent       TEXT NOT NULL,
-    transcript  TEXT NOT NULL,
-    cwd         TEXT NOT NULL,                -- where it started; its records' relative paths begin there
+    transcript  BLOB NOT NULL,
+    cwd         BLOB NOT NULL,                -- where it started; its records' relative paths begin there
     cap         INTEGER NOT NULL,
     attached_at INTEGER NOT NULL
 ) WITHOUT ROWID;
