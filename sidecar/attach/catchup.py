@@ -2,11 +2,12 @@
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from sidecar.agents import registry
 from sidecar.agents.finding import home_of
 from sidecar.attach.digest import Digest, DigestOutcome, News
-from sidecar.attach.follower import Follower
+from sidecar.attach.follower import Follower, Window
 from sidecar.attach.history import import_history
 from sidecar.attach.settings import Settings
 from sidecar.attach.station import Station
@@ -17,7 +18,7 @@ from sidecar.errors import NoTranscript, NoWorkspace
 from sidecar.fs.beneath import Blocked, Root
 from sidecar.fs.places import Places
 from sidecar.fs.read import Whole, read_whole
-from sidecar.model import SessionFound, ToolEdit
+from sidecar.model import SessionFound, ToolEdit, UserMessage
 from sidecar.store.instants import SessionRow
 from sidecar.store.workspace import Workspace
 
@@ -88,30 +89,40 @@ def found_again(row: SessionRow) -> SessionFound | None:
 
 
 def digest_news(
-    station: Station, digest: Digest, follower: Follower, news: Sequence[News]
+    station: Station, digest: Digest, follower: Follower, news: Sequence[News], *, evict: bool = True
 ) -> Callable[[], DigestOutcome]:
     """Work out the messages among news, mark their instants, and give what writes all of it down."""
     workspace, rules = station.workspace, station.capturer.rules
     told = import_history(workspace, digest, follower, news, rules, station.policy.batch.bytes)
-    messages = digest.messages(news, lambda uuid: uuid in told)
+    messages = digest.messages([_as_heard(item, follower) for item in news], lambda uuid: uuid in told)
     for new in messages:
         if new.standing.timeline:
-            window = follower.window_of(new.message.offset)
-            appended_at, exact = new.reading.written_by, new.reading.newest
-            if window.appended_at is not None and not exact:
-                appended_at, exact = window.appended_at, window.exact
-            mark = Mark(new.at, window.first, window.last, appended_at, exact)
+            window, reading = follower.window_of(new.message.offset), new.reading
+            mark = Mark(new.at, window.first, window.last, reading.written_by, reading.newest)
             station.add_mark(digest.session.session, new.message.uuid, mark)
     for item in news:
         if isinstance(item.event, ToolEdit):
             path = digest.place_path(item.event.path)
             if rules.verdict(path, is_directory=False) is not Verdict.NEVER:
                 station.name(path)
-    return lambda: digest.write(news, messages)
+    return lambda: digest.write(news, messages, evict=evict)
 
 
-def catch_up(workspace: Workspace, places: Places, settings: Settings) -> None:
-    """Read every known session's transcript to its end and compare the whole tree with what is known."""
+def _as_heard(item: News, follower: Follower) -> News:
+    """Let the moment at which a message's append was heard of say when it was written."""
+    stamp = follower.window_of(item.event.offset) if isinstance(item.event, UserMessage) else Window()
+    if stamp.appended_at is None:
+        return item
+    by = min(stamp.appended_at, item.reading.written_by or stamp.appended_at)
+    reading = replace(item.reading, written_by=by, newest=item.reading.newest or stamp.exact, heard=True)
+    return replace(item, reading=reading)
+
+
+def catch_up(workspace: Workspace, places: Places, settings: Settings, *, evict: bool = True) -> None:
+    """Read every known session's transcript to its end and compare the whole tree with what is known.
+
+    Not `evict`: newer messages drop no older one yet, which may be what somebody is about to go back to.
+    """
     station = Station(workspace, make_capturer(workspace, places, settings), settings.checkpoints, settings.clock)
     now = settings.clock.now()
     writers = []
@@ -121,7 +132,7 @@ def catch_up(workspace: Workspace, places: Places, settings: Settings) -> None:
             continue
         follower = Follower(registry()[row.agent], found, settings.clock, lambda _code, _text: None)
         digest = Digest(workspace, row, settings.checkpoints)
-        writers.append(digest_news(station, digest, follower, follower.poll()))
+        writers.append(digest_news(station, digest, follower, follower.poll(), evict=evict))
 
     def finish() -> None:
         for write in writers:

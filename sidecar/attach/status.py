@@ -49,7 +49,7 @@ def standing_of(workspace: Workspace, settings: Settings) -> Standing:
     sessions = []
     for row in workspace.instants.sessions():
         follower = owner.session_owner(workspace.home, row.session)
-        why = _why_not(settings, follower is not None, capturing is not None)
+        why = _why_not(settings, row.transcript, follower is not None, capturing is not None)
         count = len(workspace.instants.checkpoints(row.session))
         sessions.append(
             SessionStanding(
@@ -73,9 +73,11 @@ def standing_of(workspace: Workspace, settings: Settings) -> Standing:
     )
 
 
-def _why_not(settings: Settings, followed: bool, captured: bool) -> str | None:
+def _why_not(settings: Settings, transcript: str, followed: bool, captured: bool) -> str | None:
     if not settings.enabled:
         return "switched off"
+    if not os.path.exists(transcript):
+        return "it has no transcript: there is nothing to tie checkpoints to"
     if not followed:
         return "no sidecar follows it: what happens now is not recorded"
     if not captured:
@@ -89,11 +91,10 @@ def _warnings(workspace: Workspace, settings: Settings) -> list[str]:
         warnings.append("A rewind was interrupted; the next rewind or undo puts it in order.")
     if not os.path.isdir(workspace.root):
         warnings.append(f"The workspace {workspace.root} is not there.")
-    known = {row.session for row in workspace.instants.sessions()}
     for name, agent in registry().items():
         for found in agent.find_sessions(settings.environ):
             here = found.workspace is not None and os.path.realpath(found.workspace) == workspace.root
-            if here and found.pid is not None and found.session not in known and not os.path.exists(found.transcript):
+            if here and found.pid is not None and not os.path.exists(found.transcript):
                 warnings.append(
                     f"Process {found.pid} ({name}) has written no transcript of session {found.session}: "
                     "if it keeps none, there is nothing to tie checkpoints to."

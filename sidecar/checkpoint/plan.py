@@ -17,6 +17,7 @@ class Reading:
     written_by: int | None  # the record was on disk by then, where the file's ctime tells
     written_after: int | None  # the newest time of a record before it in the file
     newest: bool = False  # it was the last record of the file, so that `written_by` is the stamp of its own append
+    heard: bool = False  # `written_by` is the file's stamp at the moment at which its append was heard of
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +41,16 @@ def instant_of(message: UserMessage, reading: Reading, previous: int | None) -> 
     """Give the instant that a message stands for.
 
     Its own time, never later than we read it; a queued prompt's is when its record was written (SPEC A2), because its
-    own time is when it was typed. Two messages of one millisecond keep the order of their records: `previous` is the
-    instant of the one before.
+    own time is when it was typed. When a record was written is told by the file only if we saw it soon: of one that is
+    read later, with others behind it, nothing is known but that it came after the one before it. Two messages of one
+    millisecond keep the order of their records: `previous` is the instant of the one before.
     """
-    at = message.at if message.at is not None else reading.written_by or reading.read_at
+    written = reading.written_by if reading.newest or reading.heard else None
+    at = message.at if message.at is not None else written or reading.written_after
+    if at is None:
+        at = reading.written_by or reading.read_at
     if message.queued:
-        at = max(at, reading.written_after or at, reading.written_by or at)
+        at = max(at, reading.written_after or at, written or at)
     at = min(at, reading.read_at)
     if previous is not None and previous >= at and previous // MS == at // MS:
         at = previous + STEP

@@ -20,8 +20,11 @@ def origin_of(row: Row, *, after: int, session: str, turns: Iterable[Turn], edit
 
 
 def origin_between(lo: int, at: int, *, session: str, turns: Iterable[Turn], edits: Edits = ()) -> Origin:
-    """Say in whose turns the stretch [lo, at] of instants lies; records cut their times to milliseconds."""
-    hits = [turn for turn in turns if turn.start <= at and (turn.end is None or lo <= turn.end + MS)]
+    """Say in whose turns the stretch [lo, at] of instants lies; records cut their times to milliseconds.
+
+    What was there at the very instant of a message came before it, so the turn that it begins did not do it.
+    """
+    hits = [turn for turn in turns if turn.start < at and (turn.end is None or lo <= turn.end + MS)]
     if not hits:
         return Origin.IDLE
     mine = {(turn.start, turn.end) for turn in hits if turn.session == session}

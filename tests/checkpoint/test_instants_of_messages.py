@@ -6,7 +6,7 @@ from sidecar.checkpoint.plan import STEP, Reading, Watching, appended_live, inst
 from sidecar.model import CheckpointKind, UserMessage
 
 MS = 1_000_000
-READ = Reading(read_at=1_000 * MS, previous_read_at=500 * MS, written_by=990 * MS, written_after=900 * MS)
+READ = Reading(read_at=1_000 * MS, previous_read_at=500 * MS, written_by=990 * MS, written_after=900 * MS, newest=True)
 
 
 def message(at: int | None, *, queued: bool = False) -> UserMessage:
@@ -29,9 +29,16 @@ def test_instant(at, queued, previous, expected):
     assert instant_of(message(at, queued=queued), READ, previous) == expected
 
 
-def test_a_queued_prompt_read_with_later_records_is_after_the_record_before_it():
-    reading = Reading(1_000 * MS, None, None, 900 * MS)
-    assert instant_of(message(700 * MS, queued=True), reading, None) == 900 * MS
+@pytest.mark.parametrize("written_by", [None, 990 * MS])  # the file's stamp is a later record's
+@pytest.mark.parametrize("at", [None, 700 * MS])
+def test_a_queued_prompt_read_with_later_records_is_after_the_record_before_it(at, written_by):
+    reading = Reading(1_000 * MS, None, written_by, 900 * MS)
+    assert instant_of(message(at, queued=True), reading, None) == 900 * MS
+
+
+def test_a_queued_prompt_that_was_heard_of_is_of_that_moment():
+    reading = Reading(1_000 * MS, 500 * MS, 930 * MS, 900 * MS, heard=True)
+    assert instant_of(message(700 * MS, queued=True), reading, None) == 930 * MS
 
 
 @pytest.mark.parametrize(("at", "live"), [(600 * MS, True), (400 * MS, True), (200 * MS, False)])

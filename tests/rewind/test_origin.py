@@ -26,7 +26,8 @@ BOTH = [turn(ME, 100, 200), turn(OTHER, 150, 300)]
     ("changed", "turns", "edits", "expected"),
     [
         (row(150), MINE, [], Origin.TURN),
-        (row(100), MINE, [], Origin.TURN),
+        (row(100), MINE, [], Origin.IDLE),  # part of the message's state
+        (row(101), MINE, [], Origin.TURN),
         (row(99), MINE, [], Origin.IDLE),
         (row(200), MINE, [], Origin.TURN),
         (row(202), MINE, [], Origin.IDLE),
