@@ -93,7 +93,8 @@ class Carrier:
         Does not survive: somebody removing the staging folder while it is in use.
         """
         self.outcome.kept.extend(plan.kept)
-        self._names = {action.path: fresh_name() for action in plan.actions}
+        actions = [action for action in plan.actions if self._is_reachable(action.path)]
+        self._names = {action.path: fresh_name() for action in actions}
         with self.workspace.database.transaction():
             journal = Journal(
                 os.fsdecode(self.staging_name),
@@ -105,19 +106,28 @@ class Carrier:
             )
             self.workspace.rewinds.open_journal(journal)
             self.workspace.rewinds.add_steps(
-                [Step(a.path, os.fsdecode(self._names[a.path]), a.do.value) for a in plan.actions]
+                [Step(a.path, os.fsdecode(self._names[a.path]), a.do.value) for a in actions]
             )
         try:
-            self._stage(plan.actions)
+            self._stage(actions)
         except (OSError, Blocked, Damaged) as error:
             self._abandon()  # nothing was swapped: all that lies in staging is ours
             raise errors.RewindFailed(reason=_say(error)) from error
-        for action in plan.actions:
+        for action in actions:
             if action.do in (Do.REMOVE, Do.REMOVE_FOLDER) and (self.outcome.failed or self._write_was_kept(plan)):
                 self.outcome.kept.append((action.path, Reason.WRITE_FAILED))
                 continue
             self._attempt(action)
         return self.outcome
+
+    def _is_reachable(self, path: bytes) -> bool:
+        """Tell whether the directory of a file outside the workspace is still there; else report the file."""
+        try:
+            self.places.of(path)
+        except (OSError, Blocked) as error:
+            self.outcome.failed.append((path, _say(error)))
+            return False
+        return True
 
     def finish(self, record: Callable[[Sequence[Action]], None]) -> None:
         """Write down what is there now (`record`, in one transaction), then let go of what was displaced."""
