@@ -158,6 +158,9 @@ def _place_removal(
             earliest = min(earliest, latest)
         elif verdict is Order.AFTER and (near or earliest <= mark.at):
             earliest, latest = max(earliest, mark.at + 1), max(latest, mark.at + 1)
+        elif near and order_by_stamps(changed_at, mark) is Order.BEFORE:  # it is no later than its directory's stamp
+            latest = min(latest, mark.at)
+            earliest = min(earliest, latest)
         elif near:
             latest = max(latest, mark.at + 1)
     latest = max(latest, old.from_at + 1)

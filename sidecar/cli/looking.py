@@ -145,7 +145,8 @@ def state_then(workspace: Workspace, checkpoint: Checkpoint, path: bytes) -> Sta
     """Give what a path was at a checkpoint, from the timeline or else from the agent's own history."""
     if checkpoint.timeline:
         state = workspace.ledger.state_at(path, checkpoint.at)
-        if state is not None and state.kind is not Kind.UNKNOWN:
+        gone = state is not None and workspace.ledger.gone_about(path, checkpoint.at)
+        if state is not None and state.kind is not Kind.UNKNOWN and not gone:
             return state
     told = {one.path: one.state for one in workspace.instants.imported(checkpoint.session, checkpoint.message)}
     return told.get(path)

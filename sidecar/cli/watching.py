@@ -19,6 +19,7 @@ from sidecar.fs.read import ignore_sigio
 from sidecar.model import SessionFound
 
 EMPTY: dict[str, Any] = {verb: {"event": "error"} for verb in ("watch", "attach")}
+SWITCH_S = 0.0005  # the thread that hears events waits no longer for the one that works: their order depends on it
 DISCOVER_NS = 5 * SECOND  # new sessions are looked for at least this often
 
 
@@ -155,6 +156,7 @@ def _when_expected(sidecar: Sidecar, settings: Settings, action: Callable[[], No
 
 def _stop_on_signals(sidecar: Sidecar) -> Callable[[], bool]:
     ignore_sigio()
+    sys.setswitchinterval(SWITCH_S)
     stopped = threading.Event()
 
     def stop(_number: int, _frame: object) -> None:

@@ -13,6 +13,8 @@ from sidecar.store.database import LARGEST, SMALLEST, Database
 _ROW = (
     "{0}.kind, {0}.blob, {0}.size_bytes, {0}.mode, {0}.reason, {0}.from_at, {0}.to_at, {0}.changed_lo, {0}.changed_at"
 )
+# A removal is an interval. Rows that a rewind wrote tell of an older author, and are no such rows.
+_GONE_ABOUT = "v.kind = 'absent' AND v.from_at > ?1 AND v.changed_lo <= ?1 AND v.changed_at = v.from_at"
 _STAT = "kind, mode, device, inode, size_bytes, mtime_ns, ctime_ns, links, uid, gid, seen_at"
 
 
@@ -153,12 +155,17 @@ class Ledger:
         """Count the paths whose state at an instant is not sure."""
         return int(
             self.database.one(
-                "SELECT count(*) FROM version WHERE kind = 'unknown' AND reason = 'unstable' "
-                "AND from_at <= ? AND (to_at IS NULL OR to_at > ?)",
-                at,
+                "SELECT (SELECT count(*) FROM version WHERE kind = 'unknown' AND reason = 'unstable' "
+                "AND from_at <= ?1 AND (to_at IS NULL OR to_at > ?1)) + "
+                f"(SELECT count(*) FROM version v WHERE {_GONE_ABOUT})",
                 at,
             )[0]
         )
+
+    def gone_about(self, path: bytes, at: int) -> bool:
+        """Tell whether a path may have been removed by an instant, although it counts as present there."""
+        sql = f"SELECT 1 FROM version v JOIN path p ON p.id = v.path WHERE {_GONE_ABOUT} AND p.name = ?2"
+        return self.database.one(sql, at, path) is not None
 
     def count_files(self) -> tuple[int, int]:
         """Give the number of files that are there now and stored, and their bytes."""

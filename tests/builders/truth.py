@@ -64,15 +64,9 @@ class Truth:
         self.paths.update(files)
 
     def compare(self, message: str) -> tuple[list[str], list[str]]:
-        """Look up every path that ever was at a message, as `show MESSAGE:PATH` does; give what is wrong, and unsure.
-
-        A removal so near to the message that nobody can order them counts as not made yet (DESIGN section 2): that is
-        unsure, too, and only right if the path was there, with those bytes, at the message before.
-        """
+        """Look up every path that ever was at a message, as `show MESSAGE:PATH` does; give the wrong and the unsure."""
         wrong, unsure = [], []
         self.paths.update(self.files())
-        earlier = list(self.then)[: list(self.then).index(message)]
-        before = self.then[earlier[-1]] if earlier else {}
         with mock.patch.dict(os.environ, self.stage.environ):
             found, checkpoint = find_checkpoint(load_settings(), message, None, str(self.stage.project))
             with found.workspace.opened():
@@ -83,9 +77,7 @@ class Truth:
                         unsure.append(os.fsdecode(path))
                         continue
                     said = found.workspace.blobs.get(state.blob) if state.blob is not None else None
-                    if true is None and said is not None and said == before.get(path):
-                        unsure.append(f"{os.fsdecode(path)} (removed)")
-                    elif said != true:
+                    if said != true:
                         wrong.append(f"{path!r} at {message}: {state.kind} {said!r:.60} instead of {true!r:.60}")
         return wrong, unsure
 

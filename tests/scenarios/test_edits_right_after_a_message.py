@@ -127,6 +127,7 @@ def test_fifty_messages_with_edits_at_once_and_pauses_between_are_all_sure(tmp_p
     truth = Truth(stage)
     dice = random.Random(4)
     with stage.watching() as watcher:
+        watcher.checkpoint(truth.prompt("hello"))  # the sidecar finds the session by its first message
         messages = play(stage, truth, 50, after_s=lambda: dice.uniform(0, 0.005), between_s=0.05)
         watcher.checkpoint(messages[-1])
         assert truth.prove() == []
@@ -138,6 +139,7 @@ def test_with_a_pause_before_and_after_each_edit_nothing_is_unsure(tmp_path):
     prepare(stage)
     truth = Truth(stage)
     with stage.watching() as watcher:
+        watcher.checkpoint(truth.prompt("hello"))  # the sidecar finds the session by its first message
         messages = play(stage, truth, 10, after_s=lambda: 0.05, between_s=0.05)
         watcher.checkpoint(messages[-1])
         assert truth.prove() == []
@@ -149,12 +151,13 @@ def test_ten_messages_with_edits_and_no_pause_at_all_say_nothing_wrong(tmp_path,
     prepare(stage)
     truth = Truth(stage)
     with stage.watching() as watcher:
+        watcher.checkpoint(truth.prompt("hello"))  # the sidecar finds the session by its first message
         messages = play(stage, truth, 10, after_s=lambda: 0.0, between_s=0.0, saying=saying)
         watcher.checkpoint(messages[-1])
         unsure = truth.prove()
         told = {one["message"]: one["unstable"] for one in stage.json("log")}
     for message in messages:  # what is not known is counted, each path once
-        mine = [one for one in unsure if one.startswith(message) and not one.endswith("(removed)")]
+        mine = [one for one in unsure if one.startswith(message)]
         assert len(mine) <= told[message]
     # Each turn changes about three paths; most of the tree was not touched at all, and stays sure.
     assert len(unsure) <= 3 * len(messages)
@@ -165,6 +168,7 @@ def test_a_rewind_after_a_burst_leaves_what_is_unsure_and_says_so(tmp_path):
     prepare(stage)
     truth = Truth(stage)
     with stage.watching() as watcher:
+        watcher.checkpoint(truth.prompt("hello"))  # the sidecar finds the session by its first message
         messages = play(stage, truth, 6, after_s=lambda: 0.0, between_s=0.0)
         watcher.checkpoint(messages[-1])
         present = truth.files()
@@ -175,5 +179,6 @@ def test_a_rewind_after_a_burst_leaves_what_is_unsure_and_says_so(tmp_path):
         now = truth.files()
         for path in set(now) | set(truth.then[messages[2]]):
             expected = present if os.fsdecode(path) in unsure else truth.then[messages[2]]
-            if path in expected or path not in truth.then[messages[1]]:  # see `Truth.compare` on removals
-                assert now.get(path) == expected.get(path), path
+            # A removal that nobody can order counts as not made yet: creating a file again destroys nothing.
+            again = path not in expected and now.get(path) in [files.get(path) for files in truth.then.values()]
+            assert again or now.get(path) == expected.get(path), path
