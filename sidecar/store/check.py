@@ -28,6 +28,7 @@ from sidecar.store.workspace import Workspace, open_by_key
 
 PAGE = 500  # contents asked for at once
 TOLD = 20  # findings of one kind that are told one by one
+DOOMED_S = 0.5
 PATIENCE_S = 5.0  # for writers to let go of the folder of contents
 TEMPORARY_DATABASE = "store.db.new"
 DATABASE_FILES = ("store.db", "store.db-wal", "store.db-shm", TEMPORARY_DATABASE, "lock")
@@ -173,12 +174,12 @@ class _Check(_Findings):
             self._count()
             self._prove_timeline()
             self._prove_instants()
-        doomed = {name for (name,) in self.database.all("SELECT file FROM doomed")}
+        self._prove_doomed()
         self._prove_references()
         self._prove_versions_needed()
         self._prove_tally()
         self._prove_contents()
-        self._prove_files(doomed)
+        self._prove_files()
         self._prove_modes()
         if self.repaired:
             self.workspace.give_back()
@@ -318,10 +319,15 @@ class _Check(_Findings):
             return damaged if self.database.one("SELECT 1 FROM blob WHERE id = ?", number) else None
         return None
 
-    def _prove_files(self, doomed: set[str]) -> None:
-        still = doomed & {name for (name,) in self.database.all("SELECT file FROM doomed")}
-        if still:
-            self.mend("doomed-file", f"{len(still)} files of forgotten contents are still there", self.blobs.bury)
+    def _prove_doomed(self) -> None:
+        doomed, deadline = self._doomed(), time.monotonic() + DOOMED_S
+        while doomed and time.monotonic() < deadline:  # whoever forgot them is about to unlink them
+            time.sleep(0.01)
+            doomed &= self._doomed()
+        if doomed:
+            self.mend("doomed-file", f"{len(doomed)} files of forgotten contents are still there", self.blobs.bury)
+
+    def _prove_files(self) -> None:
         with contextlib.ExitStack() as stack:
             deadline = time.monotonic() + PATIENCE_S
             while not stack.enter_context(self.blobs.folder_lock(fcntl.LOCK_EX | fcntl.LOCK_NB)):
@@ -334,6 +340,10 @@ class _Check(_Findings):
                 self.mend("stray-file", f"no content names {path}", partial(os.unlink, path))
         for name in self._foreign():
             self.say("foreign-file", f"{name} is not ours")
+
+    def _doomed(self) -> set[str]:
+        names = (name for (name,) in self.database.all("SELECT file FROM doomed"))
+        return {name for name in names if os.path.lexists(os.path.join(self.database.blobs, name))}
 
     def _foreign(self) -> Iterator[str]:
         ours = {*DATABASE_FILES, "blobs", "asks"}

@@ -129,29 +129,55 @@ class Database:
         if self._depth:
             return
         free = self._free_pages()
-        if not free:
+        if not free and not self._is_cut_in_the_log():
             return
         with translated(self.directory):
             self.connection.execute(f"PRAGMA busy_timeout={RECLAIM_BUSY_MS}")
             try:
-                while free:
-                    self.connection.executescript(f"PRAGMA incremental_vacuum({min(free, RECLAIM_PAGES)});")
-                    busy = self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+                step = RECLAIM_PAGES
+                while step and self._reclaim_step(step):
                     before, free = free, self._free_pages()
-                    if busy or free >= before:
+                    if not free:
                         return
+                    if free >= before:
+                        step //= 4
             except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL):
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
                     raise
             finally:
                 self.connection.execute(f"PRAGMA busy_timeout={int(BUSY_S * 1000)}")
 
+    def _reclaim_step(self, pages: int) -> bool:
+        """Give up to so many pages back, or none where the disk is too full; False: a reader is at work."""
+        with _unless_full():
+            self.connection.executescript(f"PRAGMA incremental_vacuum({pages});")
+        with _unless_full():
+            return not self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        return True
+
     def _free_pages(self) -> int:
         return int(self.one("PRAGMA freelist_count")[0])
+
+    def _is_cut_in_the_log(self) -> bool:
+        """Tell whether a reader kept pages that were given back from being cut off the file: only the log says it."""
+        pages, size = self.one("PRAGMA page_count")[0], self.one("PRAGMA page_size")[0]
+        with contextlib.suppress(OSError):
+            return bool(os.stat(os.path.join(self.directory, "store.db")).st_size > pages * size)
+        return False
 
     def close(self) -> None:
         """Close the connection; the last one to close folds the log into the database."""
         self.connection.close()
+
+
+@contextlib.contextmanager
+def _unless_full() -> Iterator[None]:
+    """Go on where the disk is too full for it."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_FULL:
+            raise
 
 
 @contextlib.contextmanager
