@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from sidecar.capture.apply import CaptureOutcome, Capturer, Finding, Suspect
-from sidecar.capture.place import Evidence, Mark
+from sidecar.capture.place import Evidence, Mark, is_doubtful
 from sidecar.clock import MS, SECOND, Clock
 from sidecar.policy.tables import CheckpointPolicy
+from sidecar.store.doubt import begun_between, forget_instant
 from sidecar.store.workspace import Workspace
 from sidecar.watch import Event, What
 
@@ -169,6 +170,17 @@ class Station:
         horizon = self.clock.now() - MARKS_KEPT
         self.marks = {key: old for key, old in self.marks.items() if old.at >= horizon}
         self.marks[session, uuid] = mark
+        self._doubt(mark)
+
+    def _doubt(self, mark: Mark) -> None:
+        """Take back what was said of a message's instant before the message was known, where it may be wrong."""
+        slack, database = self.capturer.slack, self.workspace.database
+        near = begun_between(database, mark.at - slack.before, mark.at + slack.after)
+        doubtful = [path for path, from_at in near if is_doubtful(from_at, mark, slack)]
+        if doubtful:
+            with database.transaction():
+                for path in doubtful:
+                    forget_instant(database, path, mark.at)
 
     # Coverage -------------------------------------------------------------------------------------------------------
 

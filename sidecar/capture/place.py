@@ -8,7 +8,8 @@ A content's change instant is its ctime, the parameter `changed_at`. Three thing
 * *Order.* Within [T - before, T + after] of a message's instant T the ctime is not compared with T: kernels stamp by
   ticks, and records cut their times to milliseconds. There the order decides in which the path's events and the
   transcript's append arrived from the kernel, or else the stamps that the kernel gave to both: they come from one
-  clock, so that one tick earlier is earlier. Without either the state at T is unknown (`unstable`).
+  clock, so that one tick earlier is earlier. Without either the state at T is unknown (`unstable`). What came before
+  an append came before the message only if the record was not long in coming.
 * *Coverage.* Across a time that nobody watched, the state before ends with the watching (`unknown-then`).
 
 A removal has no ctime of its own. It lies between `proved_until` and `changed_at`, and where that interval straddles a
@@ -45,6 +46,10 @@ class Mark:
     appended_at: int | None = None  # the transcript's ctime after the append, or after a later one
     exact: bool = False  # it is that of the append itself: nothing was appended since
 
+    def was_late(self, slack: "Slack") -> bool:
+        """Tell whether something may have happened between the message and the append of its record."""
+        return self.appended_at is None or self.appended_at > self.at + slack.before
+
 
 @dataclass(frozen=True, slots=True)
 class Slack:
@@ -62,24 +67,33 @@ class Order(Enum):
     UNSURE = "unsure"
 
 
-def order(evidence: Evidence, mark: Mark) -> Order:
+def order(evidence: Evidence, mark: Mark, slack: Slack) -> Order:
     """Compare the events of a path with the append of a message's record."""
     if mark.first is None or mark.last is None:
         return Order.UNSURE
     if evidence.last is not None and evidence.last < mark.first:
+        if mark.was_late(slack):
+            return Order.UNSURE
         return Order.BEFORE
     if evidence.first is not None and evidence.first > mark.last:
         return Order.AFTER
     return Order.UNSURE
 
 
-def order_by_stamps(changed_at: int, mark: Mark) -> Order:
+def order_by_stamps(changed_at: int, mark: Mark, slack: Slack) -> Order:
     """Compare a path's last change with a message's append by the stamps of the kernel's one clock."""
     if mark.appended_at is None or changed_at == mark.appended_at:
         return Order.UNSURE
     if changed_at > mark.appended_at:
         return Order.AFTER
-    return Order.BEFORE if mark.exact else Order.UNSURE
+    return Order.BEFORE if mark.exact and not mark.was_late(slack) else Order.UNSURE
+
+
+def is_doubtful(from_at: int, mark: Mark, slack: Slack) -> bool:
+    """Tell whether a row that began when the message was not known yet may be on the wrong side of it."""
+    if not mark.at - slack.before <= from_at <= mark.at + slack.after:
+        return False
+    return order_by_stamps(from_at, mark, slack) is not (Order.AFTER if from_at > mark.at else Order.BEFORE)
 
 
 def place(
@@ -123,14 +137,14 @@ def _interval(
         start = sure = min(sure, start)  # nothing was read whole: no ctime speaks for it
     for mark in marks:
         near = mark.at - slack.before <= changed_at <= mark.at + slack.after
-        verdict = order(evidence, mark)
+        verdict = order(evidence, mark, slack)
         if evidence.not_before is not None and mark.at < evidence.not_before:
             verdict = Order.AFTER
         if verdict is Order.AFTER and (near or sure <= mark.at < start or state.kind is Kind.UNKNOWN):
             sure, start = max(sure, mark.at + 1), max(start, mark.at + 1)
             continue
         if near and verdict is Order.UNSURE:
-            verdict = order_by_stamps(changed_at, mark)
+            verdict = order_by_stamps(changed_at, mark, slack)
         if verdict is Order.AFTER and near:
             # The last change came after; whether it was the only one is what `sure` says.
             sure, start = (max(sure, mark.at + 1) if sure == start else sure), max(start, mark.at + 1)
@@ -151,14 +165,14 @@ def _place_removal(
         return ()
     earliest, latest = min(evidence.proved_until, changed_at), changed_at
     for mark in marks:
-        verdict = order(evidence, mark)
+        verdict = order(evidence, mark, slack)
         near = mark.at - slack.before <= latest <= mark.at + slack.after
         if verdict is Order.BEFORE and (near or earliest <= mark.at < latest):
             latest = min(latest, mark.at)
             earliest = min(earliest, latest)
         elif verdict is Order.AFTER and (near or earliest <= mark.at):
             earliest, latest = max(earliest, mark.at + 1), max(latest, mark.at + 1)
-        elif near and order_by_stamps(changed_at, mark) is Order.BEFORE:  # it is no later than its directory's stamp
+        elif near and order_by_stamps(changed_at, mark, slack) is Order.BEFORE:  # no later than its directory's stamp
             latest = min(latest, mark.at)
             earliest = min(earliest, latest)
         elif near:

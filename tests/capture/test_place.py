@@ -2,7 +2,7 @@
 
 import pytest
 
-from sidecar.capture.place import Evidence, Mark, Slack, place
+from sidecar.capture.place import Evidence, Mark, Slack, is_doubtful, place
 from sidecar.model import ABSENT, Kind, Reason, Row, State, unknown
 
 MS = 1_000_000
@@ -44,7 +44,15 @@ UNSTABLE, UNKNOWN_THEN = unknown(Reason.UNSTABLE), unknown(Reason.UNKNOWN_THEN)
             A,
         ),
         ("near, and no order to tell", T + MS // 2, Evidence(T + MS), [Mark(T)], UNSTABLE),
-        ("near, ordered before", T + MS // 2, Evidence(T - 60 * MS, first=3, last=4), [Mark(T, 5, 5)], B),
+        ("near, ordered before", T + MS // 2, Evidence(T - 60 * MS, first=3, last=4), [Mark(T, 5, 5, T + MS)], B),
+        ("near, before a late append", T - MS, Evidence(T - 60 * MS, last=4), [Mark(T, 5, 5, T + 90 * MS)], UNSTABLE),
+        (
+            "near, stamped before a late append",
+            T - MS,
+            Evidence(T - 60 * MS),
+            [Mark(T, None, None, T + 90 * MS, exact=True)],
+            UNSTABLE,
+        ),
         ("near, ordered after", T - 5 * MS, Evidence(T - 60 * MS, first=6, last=6), [Mark(T, 5, 5)], A),
         (
             "near, in the middle of two appends",
@@ -106,7 +114,8 @@ def test_a_new_path_of_a_folder_never_listed_is_unknown_before():
     ("evidence", "marks", "at_t"),
     [
         (Evidence(T - 50 * MS), [Mark(T)], A),  # straddles: counts as present
-        (Evidence(T - 50 * MS, first=3, last=3), [Mark(T, 5, 5)], ABSENT),  # the order says: before
+        (Evidence(T - 50 * MS, first=3, last=3), [Mark(T, 5, 5, T + MS)], ABSENT),  # the order says: before
+        (Evidence(T - 50 * MS, first=3, last=3), [Mark(T, 5, 5, T + 90 * MS)], A),  # only before a late append
         (Evidence(T - 50 * MS, first=6, last=6), [Mark(T, 5, 5)], A),
         (Evidence(T - 50 * MS, covered=False), [Mark(T)], UNKNOWN_THEN),
     ],
@@ -131,3 +140,20 @@ def test_a_ctime_older_than_the_row_still_gives_adjacent_rows():
     rows = place(OLD, B, 50 * MS, Evidence(50 * MS), [], SLACK)
     assert adjacent(rows)
     assert rows[-1].from_at > OLD.from_at
+
+
+@pytest.mark.parametrize(
+    ("from_at", "mark", "doubtful"),
+    [
+        (T - 11 * MS, Mark(T), False),
+        (T + 2 * MS, Mark(T), False),
+        (T - MS, Mark(T), True),
+        (T - MS, Mark(T, appended_at=T + MS, exact=True), False),  # stamped before the append
+        (T - MS, Mark(T, appended_at=T + 90 * MS, exact=True), True),  # which says nothing if that was late
+        (T - 3 * MS, Mark(T, appended_at=T - 4 * MS), True),  # stamped after it, and claimed for the message
+        (T + MS // 2, Mark(T, appended_at=T, exact=True), False),
+        (T + MS // 2, Mark(T, appended_at=T + MS, exact=True), True),
+    ],
+)
+def test_a_row_from_before_the_message_was_known_is_doubted_near_it(from_at, mark, doubtful):
+    assert is_doubtful(from_at, mark, SLACK) == doubtful
