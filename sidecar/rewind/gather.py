@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from sidecar.fs.beneath import Blocked
 from sidecar.fs.places import Places
 from sidecar.model import ABSENT, Checkpoint, Kind, Reason, Row, Stat, State, unknown
+from sidecar.rewind.apply import FOLDER_MODE
 from sidecar.rewind.plan import Candidate, Never
 from sidecar.store.workspace import Workspace
 
@@ -40,6 +41,8 @@ class Gatherer:
             row = None if known is None else known.row
             moved = imported.parent is not None and imported.parent != self._parent(checkpoint.session, path)
             found[path] = self._candidate(path, imported.state, None, row, linked=moved)
+        for candidate in self._implied([path for path in told if path in found], found):
+            found[candidate.path] = candidate
         if not checkpoint.timeline:
             for candidate in self._emptied(checkpoint, found):
                 found[candidate.path] = candidate
@@ -106,6 +109,17 @@ class Gatherer:
         row = self.workspace.instants.session(session)
         base = os.fsencode(row.cwd) if row is not None else b""
         return os.path.dirname(path if path.startswith(b"/") else base + b"/" + path)
+
+    def _implied(self, told: Iterable[bytes], found: dict[bytes, Candidate]) -> Iterator[Candidate]:
+        """Find what stands where a directory must have been, since a file in it is known only from an import."""
+        files = [path for path in told if (then := found[path].then) is not None and then.kind is Kind.FILE]
+        for folder in sorted(_parents_of(files)):
+            known = self.workspace.ledger.known(folder)
+            mine = found.get(folder)
+            if known is None or known.state.kind in (Kind.DIRECTORY, Kind.ABSENT) or (mine and not _unsure(mine.then)):
+                continue
+            then = State(Kind.DIRECTORY, mode=FOLDER_MODE)
+            yield self._candidate(folder, then, None, known.row)
 
     def _emptied(self, checkpoint: Checkpoint, found: dict[bytes, Candidate]) -> Iterator[Candidate]:
         """Find the directories that removing the imported files empties, unless they are known to have been there."""
