@@ -210,7 +210,8 @@ class Carrier:
                 self.outcome.kept.append((action.path, Reason.CHANGED_SINCE_PLAN))
                 return
             except (OSError, Blocked) as error:
-                if isinstance(error, OSError) and self._patient():
+                # What is no directory does not become one by waiting.
+                if isinstance(error, OSError) and not isinstance(error, NotADirectoryError) and self._patient():
                     time.sleep(RETRY_PAUSE_S)
                     continue
                 self.outcome.failed.append((action.path, _say(error)))

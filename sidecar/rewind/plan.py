@@ -105,7 +105,9 @@ def plan_rewind(
     actions: dict[bytes, Action] = {}
     kept: dict[bytes, Reason] = {}
     links = {path for path in touched_links if wish.wants(path)}
+    candidates = list(candidates)
     asked = [candidate for candidate in candidates if wish.wants(candidate.path)]
+    asked += _folders_to_be_made(candidates, asked)
     for candidate in asked:
         decided = _decide(candidate, wish, people)
         if decided is not None:
@@ -119,6 +121,24 @@ def plan_rewind(
     _keep_what_is_in_the_way(actions, kept, links, {c.path for c in asked if c.path in kept and c.now.kind in _SOLID})
     _keep_folders_in_use(actions, kept, links)
     return RewindPlan(tuple(_in_order(actions.values())), tuple(sorted(kept.items())), tuple(sorted(links)))
+
+
+def _folders_to_be_made(candidates: Iterable[Candidate], asked: Iterable[Candidate]) -> list[Candidate]:
+    """Give the directories that were not asked for but are gone, and in which something is to come back."""
+    parents = {
+        parent
+        for candidate in asked
+        if candidate.then is not None and candidate.then.kind in (Kind.FILE, Kind.DIRECTORY)
+        for parent in _parents(candidate.path)
+    } - {candidate.path for candidate in asked}
+    return [
+        candidate
+        for candidate in candidates
+        if candidate.path in parents
+        and candidate.now.kind is Kind.ABSENT
+        and candidate.then is not None
+        and candidate.then.kind is Kind.DIRECTORY
+    ]
 
 
 class _Link:

@@ -124,3 +124,20 @@ def test_nothing_comes_back_below_a_file_that_stays():
 def test_only_the_named_paths():
     both = [candidate(b"src/a", A, B), candidate(b"srcs/b", A, B)]
     assert plan(*both, only=(b"src",)).restored == (b"src/a",)
+
+
+def test_a_path_asked_for_brings_its_directories_back_as_they_were():
+    folder = State(Kind.DIRECTORY, mode=0o700)
+    gone = [candidate(b"d", folder, ABSENT), candidate(b"d/e", folder, ABSENT), candidate(b"d/e/f", A, ABSENT)]
+    other = [candidate(b"d/g", A, ABSENT), candidate(b"x", folder, ABSENT)]
+    found = plan(*gone, *other, only=(b"d/e/f",))
+    assert [(a.do, a.path, a.then.mode) for a in found.actions] == [
+        (Do.MAKE_FOLDER, b"d", 0o700),
+        (Do.MAKE_FOLDER, b"d/e", 0o700),
+        (Do.WRITE, b"d/e/f", 0o644),
+    ]
+
+
+def test_a_path_asked_for_takes_nothing_away_that_stands_where_its_directory_was():
+    found = plan(candidate(b"d", FOLDER, B), candidate(b"d/f", A, ABSENT), only=(b"d/f",))
+    assert [(a.do, a.path) for a in found.actions] == [(Do.WRITE, b"d/f")]
