@@ -34,13 +34,13 @@ def ask(workspace: Workspace, settings: Settings) -> bool:
     return ask_capturer(workspace, answer_ms=settings.checkpoints.time.capture_answer_ms)
 
 
-def bring_up_to_now(workspace: Workspace, places: Places, settings: Settings) -> bool:
-    """Make the timeline true as of now; tell whether the whole tree had to be looked at."""
+def bring_up_to_now(workspace: Workspace, places: Places, settings: Settings, *, evict: bool = True) -> bool:
+    """Make the timeline true as of now; tell whether the whole tree had to be looked at. `evict`: see `catch_up`."""
     if ask(workspace, settings):
         return False
     lock = owner.own_capture(workspace)  # None: one is alive that does not answer; its rows are respected
     try:
-        catch_up(workspace, places, settings)
+        catch_up(workspace, places, settings, evict=evict)
     finally:
         if lock is not None:
             lock.release()
