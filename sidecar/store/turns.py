@@ -17,13 +17,15 @@ class Turns:
         self.database = database
 
     def begin(self, session: str, at: int) -> None:
-        """Record that a turn begins; one still open ends where it begins."""
+        """Record that a turn begins; one still open ends where it begins, and it where a later one does."""
         self.database.execute(
             "UPDATE turn SET end_at = max(start_at, ?) WHERE session = ? AND end_at IS NULL AND start_at < ?",
             (at, session, at),
         )
         self.database.execute(
-            "INSERT OR IGNORE INTO turn (session, start_at, end_at, last_at) VALUES (?, ?, NULL, ?)", (session, at, at)
+            "INSERT OR IGNORE INTO turn (session, start_at, end_at, last_at) VALUES "
+            "(?1, ?2, (SELECT min(start_at) FROM turn WHERE session = ?1 AND start_at > ?2), ?2)",
+            (session, at),
         )
 
     def end(self, session: str, at: int) -> None:

@@ -54,9 +54,11 @@ def check_said(
     world: World, workspace: Workspace, sent: Sent, checkpoint: Checkpoint, said: dict[bytes, object]
 ) -> None:
     """Prove what the store says of a message."""
+    told = {one.path for one in workspace.instants.imported(checkpoint.session, checkpoint.message)}
     for path, found in sorted(said.items()):
         true = sent.tree.get(path)
-        if found == true:
+        # The agent's own history knows of no change but its tools'; what it tells is its own, true or not (SPEC A6).
+        if found == true or path in told:
             continue
         if found == "unknown" and true is None and workspace.ledger.known(path) is None:
             continue  # a path that never was has no row, and no rewind looks at it

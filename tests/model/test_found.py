@@ -153,3 +153,25 @@ def test_a_path_below_what_became_a_file_is_refused_at_once(world: World) -> Non
     assert [path for path, _ in went.done.outcome.failed] == [b"d/x"]
     assert went.after == went.before
     assert world.now() - began < 2_000_000_000
+
+
+def test_the_turn_of_a_late_message_ends_where_the_next_began(world: World) -> None:
+    begin(world)
+    world.step()
+    world.send_late()
+    pause(30)
+    world.message()
+    pause(30)
+    world.end_turn()
+    world.step()
+    world.tell_late()
+    world.step()
+    pause(30)
+    put(world, "a", "by hand\n")
+    pause(30)
+    world.step()
+    found = world.checkpoint(world.sent[-1].uuid)
+    assert found is not None
+    went = world.rewind(found)
+    assert went.after[b"a"][2] == b"by hand\n"
+    claims.check_not_ours(world, world.sent[-1], went)

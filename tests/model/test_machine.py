@@ -109,6 +109,7 @@ class Machine(RuleBasedStateMachine):
         if os.path.isdir(target) or os.path.isfile(os.path.dirname(target)):
             return
         edit = self.world.session.edit
+        self.world.wake_up()
         self.world.touch(f"tool {path!r} {content}", lambda: edit(target, CONTENTS[content]), path)
         pause(after)
 

@@ -296,6 +296,11 @@ class World:
             self.turns[-1].ended = at
         self.turns.append(Turn(at))
 
+    def wake_up(self) -> None:
+        """Note that the agent works, also after it had said that it was done."""
+        if self.turns and self.turns[-1].ended is not None:
+            self.turns.append(Turn(time.time_ns()))
+
     def end_turn(self) -> None:
         """Let the agent say that it is done."""
         self.session.say()
