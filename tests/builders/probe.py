@@ -52,12 +52,27 @@ def opened(stage: Stage, *, write: bool = False):
         database.close()
 
 
+_LIVE = (
+    "SELECT * FROM version v WHERE v.to_at IS NULL OR EXISTS (SELECT 1 FROM message m WHERE m.timeline = 1 "
+    "AND m.state = 'live' AND m.at >= v.from_at AND m.at < v.to_at)"
+)
+
+
 def rows_of(stage: Stage) -> dict[str, list[Any]]:
-    """Give every row of every table, but for how far watching reaches, which a live sidecar writes by itself."""
+    """Give every row that says something of the workspace and its sessions.
+
+    Left out is what a live sidecar writes by itself, now and then: how far watching reaches, and what it lets go of
+    because no checkpoint needs it.
+    """
     with opened(stage) as database:
         names = [name for (name,) in database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
-        kept = [name for name in names if name not in ("coverage", "sqlite_sequence")]
-        rows = {name: sorted(map(repr, database.execute(f"SELECT * FROM {name}"))) for name in kept}
+        ours = [name for name in names if name not in ("coverage", "sqlite_sequence", "tally", "doomed", "version")]
+        queries = {name: f"SELECT * FROM {name}" for name in ours} | {
+            "version": _LIVE,
+            "blob": f"SELECT id, key, size_bytes, codec, file FROM blob WHERE id IN (SELECT blob FROM ({_LIVE}))",
+            "blob_data": f"SELECT * FROM blob_data WHERE blob IN (SELECT blob FROM ({_LIVE}))",
+        }
+        rows = {name: sorted(map(repr, database.execute(query))) for name, query in queries.items()}
     rows["meta"] = [row for row in rows["meta"] if not row.startswith("('released'")]
     return rows
 
