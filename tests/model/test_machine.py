@@ -245,7 +245,8 @@ class Machine(RuleBasedStateMachine):
         went = world.rewind(checkpoint, everything=everything, only=only)
         claims.untouched(stamps, world.stamps(), went.before, went.after)
         if everything or only:
-            paths = went.before.keys() | went.after.keys() | sent.tree.keys()
+            kept = {path for path, _ in went.done.outcome.kept}
+            paths = went.before.keys() | went.after.keys() | sent.tree.keys() | kept
             with world.store() as workspace:
                 again = workspace.instants.get(checkpoint.session, checkpoint.message)
                 said = claims.states(world, workspace, checkpoint, paths) if again is not None else None
