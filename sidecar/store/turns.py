@@ -17,14 +17,18 @@ class Turns:
         self.database = database
 
     def begin(self, session: str, at: int) -> None:
-        """Record that a turn begins; one still open ends where it begins, and it where a later one does."""
+        """Record that a turn begins; one still open ends where it begins.
+
+        If it comes late it ends where a later one begins, or where the one that it lies in is known to have ended.
+        """
         self.database.execute(
             "UPDATE turn SET end_at = max(start_at, ?) WHERE session = ? AND end_at IS NULL AND start_at < ?",
             (at, session, at),
         )
         self.database.execute(
-            "INSERT OR IGNORE INTO turn (session, start_at, end_at, last_at) VALUES "
-            "(?1, ?2, (SELECT min(start_at) FROM turn WHERE session = ?1 AND start_at > ?2), ?2)",
+            "INSERT OR IGNORE INTO turn (session, start_at, end_at, last_at) VALUES (?1, ?2, (SELECT min(ended) FROM ("
+            "SELECT min(start_at) AS ended FROM turn WHERE session = ?1 AND start_at > ?2 UNION ALL "
+            "SELECT max(end_at) FROM turn WHERE session = ?1 AND start_at < ?2 AND end_at > ?2)), ?2)",
             (session, at),
         )
 

@@ -53,7 +53,10 @@ def edit(paths: list[Path], what: object) -> None:
 
 
 class ShadowGit:
-    """A repository beside the tree that commits all of it, as other checkpointers do."""
+    """A repository beside the tree that commits all of it, as other checkpointers do.
+
+    It never packs itself: that would go on in the background, in somebody else's measurement.
+    """
 
     def __init__(self, directory: Path, tree: Path) -> None:
         self.directory = directory
@@ -67,6 +70,7 @@ class ShadowGit:
             },
         }
         self.run("init", "-q")
+        self.run("config", "gc.auto", "0")
 
     def run(self, *args: str) -> str:
         done = subprocess.run([*self._git, *args], env=self._environ, check=True, capture_output=True, text=True)

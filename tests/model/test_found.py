@@ -175,3 +175,24 @@ def test_the_turn_of_a_late_message_ends_where_the_next_began(world: World) -> N
     went = world.rewind(found)
     assert went.after[b"a"][2] == b"by hand\n"
     claims.check_not_ours(world, world.sent[-1], went)
+
+
+def test_the_turn_of_a_late_message_ends_where_the_agent_said_so_before_it_was_told(world: World) -> None:
+    begin(world)
+    world.step()
+    world.send_late()
+    pause(30)
+    put(world, "a", "in the turn\n")
+    world.end_turn()
+    world.step()
+    pause(30)
+    world.tell_late()
+    world.step()
+    put(world, "d/x", "by hand\n")
+    pause(30)
+    world.step()
+    found = world.checkpoint(world.sent[-1].uuid)
+    assert found is not None
+    went = world.rewind(found)
+    assert went.after[b"d/x"][2] == b"by hand\n"
+    assert went.after[b"a"][2] == b"one\n"
