@@ -1,5 +1,7 @@
 """Where a change belongs: each rule of `place` as a table."""
 
+import itertools
+
 import pytest
 
 from sidecar.capture.place import Evidence, Mark, Slack, is_doubtful, place
@@ -21,9 +23,7 @@ def states(rows, *instants):
 
 
 def adjacent(rows):
-    return (
-        all(one.to_at == other.from_at for one, other in zip(rows, rows[1:], strict=False)) and rows[-1].to_at is None
-    )
+    return all(one.to_at == other.from_at for one, other in itertools.pairwise(rows)) and rows[-1].to_at is None
 
 
 UNSTABLE, UNKNOWN_THEN = unknown(Reason.UNSTABLE), unknown(Reason.UNKNOWN_THEN)
