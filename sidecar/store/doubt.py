@@ -9,8 +9,12 @@ from sidecar.store.database import Database
 
 
 def begun_between(database: Database, first: int, last: int) -> list[tuple[int, int]]:
-    """Give (path's number, from) of the rows that begin in [first, last]."""
-    rows = database.all("SELECT path, from_at FROM version WHERE from_at >= ? AND from_at <= ?", first, last)
+    """Give (path's number, from) of the rows that begin in [first, last].
+
+    But for unknown ones: until there the state before is proved, whatever a stamp says.
+    """
+    sql = "SELECT path, from_at FROM version WHERE from_at >= ? AND from_at <= ? AND kind <> 'unknown'"
+    rows = database.all(sql, first, last)
     return [(int(path), int(from_at)) for path, from_at in rows]
 
 

@@ -195,4 +195,4 @@ def test_the_turn_of_a_late_message_ends_where_the_agent_said_so_before_it_was_t
     assert found is not None
     went = world.rewind(found)
     assert went.after[b"d/x"][2] == b"by hand\n"
-    assert went.after[b"a"][2] == b"one\n"
+    assert went.after[b"a"][2] == b"one\n", (went.done.outcome, world.log)
