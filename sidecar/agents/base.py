@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 
 from sidecar.agents.fields import id_at, text_at
-from sidecar.agents.finding import Head, home_of, is_regular, matching, read_head, read_json
+from sidecar.agents.finding import Head, head_records, home_of, is_regular, matching, read_head, read_json
 from sidecar.agents.processes import is_alive
 from sidecar.agents.reading import Reader
 from sidecar.agents.table import AgentTable, parse_agent
@@ -91,6 +91,8 @@ class Agent:
         """
         path = os.path.abspath(path)
         store = self.table.store
+        if os.path.isdir(path) and path.endswith(self._suffix) and self._session_named(path) is not None:
+            raise NoTranscript(path=path, why="it is a directory")
         if os.path.isdir(path):
             first = store.transcripts.partition("/")[0]
             if os.path.isdir(os.path.join(path, first)):
@@ -122,6 +124,12 @@ class Agent:
         for pattern in store.loose_subagents:
             paths += [path for path in matching(beside, pattern) if found.session in self._head(path).sessions]
         return list(dict.fromkeys(path for path in paths if path == found.transcript or is_regular(path)))
+
+    def holds_records(self, path: str) -> bool:
+        """Tell whether a record of a kind that this agent writes is near a transcript's beginning."""
+        store = self.table.store
+        records = head_records(path, store.head_lines, store.head_bytes)
+        return any(text_at(record.value, self.table.fields.type) in self.table.records for record in records)
 
     def live_pid(self, found: SessionFound) -> int | None:
         """Give the process that runs the session now, where the agent tells."""

@@ -67,7 +67,7 @@ def is_regular(path: str) -> bool:
 def read_head(path: str, fields: FieldTable, *, lines: int, size_bytes: int) -> Head:
     """Read the first records of a transcript until one names a working directory, within bounds."""
     sessions: dict[str, None] = {}
-    for record in _records(path, lines, size_bytes):
+    for record in head_records(path, lines, size_bytes):
         session = id_at(record.value, fields.session)
         if session is not None:
             sessions[session] = None
@@ -92,7 +92,8 @@ def read_json(path: str, *, size_bytes: int = STEP_BYTES) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _records(path: str, lines: int, size_bytes: int) -> Iterator[Record]:
+def head_records(path: str, lines: int, size_bytes: int) -> Iterator[Record]:
+    """Give the first records of a transcript, within bounds; none of what cannot be read."""
     if not is_regular(path):
         return
     try:

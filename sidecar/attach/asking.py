@@ -9,6 +9,7 @@ import os
 import secrets
 import time
 
+from sidecar.attach import owner
 from sidecar.clock import MS
 from sidecar.fs import private
 from sidecar.store.workspace import Workspace
@@ -31,7 +32,7 @@ def cookie_folder(home: str) -> str:
 
 
 def ask_capturer(workspace: Workspace, *, answer_ms: int) -> bool:
-    """Ask, and wait for the answer; False if none came in time."""
+    """Ask, and wait for the answer; False if none came in time, or whoever captured is gone."""
     path = os.path.join(workspace.database.asks, secrets.token_hex(8) + SUFFIX)
     os.close(private.open_private(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
     deadline = time.monotonic_ns() + answer_ms * MS
@@ -39,6 +40,8 @@ def ask_capturer(workspace: Workspace, *, answer_ms: int) -> bool:
         while time.monotonic_ns() < deadline:
             if not os.path.lexists(path):
                 return True
+            if owner.capturer(workspace) is None:
+                return False
             time.sleep(_PAUSE_S)
         return False
     finally:

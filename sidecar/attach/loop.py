@@ -102,6 +102,9 @@ class Sidecar:
         room.begin_capture(watcher, progress)
         if self.watcher is not None:
             self._round([], 0.0)
+        self._announce_ready(room, started)
+
+    def _announce_ready(self, room: Room, started: int) -> None:
         files, size = room.workspace.ledger.count_files()
         milliseconds = (time.monotonic_ns() - started) // MS
         self.announce("ready", workspace=room.workspace.root, files=files, bytes=size, ms=milliseconds)
@@ -217,6 +220,8 @@ class Sidecar:
     def _round(self, rooms: Iterable[Room], timeout_s: float) -> None:
         """Do everything once: hear, read, write down, announce."""
         rooms = list(rooms) or list(self.rooms.values())
+        for room in rooms:
+            self._take_over(room)
         asked = {room.workspace.key: questions(room.workspace) for room in rooms if room.lock is not None}
         self._drain(timeout_s, needed=any(asked.values()))
         rooms = [room for room in rooms if not room.held]
@@ -229,9 +234,13 @@ class Sidecar:
                 if follower.heard_from is None:
                     self._listen(follower)
             answer(asked.get(room.workspace.key, []))
-            if room.take_over(self.watcher):
-                self.warn("owner", f"The capturer of {room.workspace.root} ended; this process takes over.")
             room.look_if_due()
+
+    def _take_over(self, room: Room) -> None:
+        started = time.monotonic_ns()
+        if room.take_over(self.watcher):
+            self.warn("owner", f"The capturer of {room.workspace.root} ended; this process takes over.")
+            self._announce_ready(room, started)
 
     def _drain(self, timeout_s: float, *, needed: bool) -> None:
         """Hear of everything that was done before this; `needed` also where that means looking at the whole tree."""

@@ -119,7 +119,7 @@ class Room:
 
     def take_over(self, watcher: Watcher | None) -> bool:
         """Become the capturer if the one that was is gone."""
-        if self.lock is not None or self.gone:
+        if self.lock is not None or self.gone or self.held or owner.capturer(self.workspace) is not None:
             return False
         self.lock = owner.own_capture(self.workspace)
         if self.lock is None:
