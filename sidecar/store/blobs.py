@@ -281,6 +281,7 @@ def _encode(content: bytes) -> tuple[str, bytes]:
 def _decode(codec: str, stored: bytes, size: int) -> bytes:
     if codec != "zstd":
         return stored
-    if zstd.get_frame_info(stored).decompressed_size != size:  # a damaged header may ask for all memory
+    told = zstd.get_frame_info(stored).decompressed_size
+    if told is not None and told != size:  # a damaged header may ask for all memory
         raise zstd.ZstdError("another size")
     return zstd.decompress(stored)

@@ -93,11 +93,16 @@ def other_kind_of_row(workspace: Workspace) -> None:
     workspace.database.execute("UPDATE blob_data SET data = 3 WHERE blob = ?", (number_of(workspace, b"small"),))
 
 
+def claim_another_size(workspace: Workspace) -> None:
+    workspace.database.execute("UPDATE blob SET size_bytes = 3 WHERE id = ?", (number_of(workspace, b"small"),))
+
+
 def claim_a_huge_size(workspace: Workspace) -> None:
     """Make a frame's header ask for more memory than there is."""
     number = number_of(workspace, b"text")
     (data,) = workspace.database.one("SELECT data FROM blob_data WHERE blob = ?", number)
-    frame = data[:4] + b"\xe0" + (2**61).to_bytes(8, "little") + data[4 + 1 + 4 :]
+    assert data[4] == 0x60  # one segment, its size in two bytes
+    frame = data[:4] + b"\xe0" + (2**61).to_bytes(8, "little") + data[7:]
     workspace.database.execute("UPDATE blob_data SET data = ? WHERE blob = ?", (frame, number))
 
 
@@ -299,11 +304,12 @@ def test_what_is_not_ours_is_left(workspace: Workspace) -> None:
 
 def test_a_name_that_leads_elsewhere_is_never_followed(workspace: Workspace, tmp_path: Path) -> None:
     fill(workspace)
-    (tmp_path / "theirs").write_bytes(BIG)
+    stored = Path(file_of(workspace, b"big")).read_bytes()
+    (tmp_path / "theirs").write_bytes(stored)
     name = os.path.relpath(tmp_path / "theirs", workspace.database.blobs)
     workspace.database.execute("INSERT INTO doomed VALUES (?)", (name,))
     workspace.blobs.bury()
-    assert (tmp_path / "theirs").read_bytes() == BIG
+    assert (tmp_path / "theirs").read_bytes() == stored
     workspace.database.execute("UPDATE blob SET file = ? WHERE id = ?", (name, number_of(workspace, b"big")))
     with pytest.raises(Damaged):
         workspace.blobs.get(number_of(workspace, b"big"))
@@ -419,3 +425,11 @@ def test_a_missing_database_is_not_begun_anew_over_its_contents(place: Path, tmp
         open_timeline(str(place))
     assert set(os.listdir(os.path.join(directory, "blobs"))) - {"lock"} == set(before) - {"lock"}
     assert not os.path.exists(os.path.join(directory, "store.db"))
+
+
+def test_a_content_of_another_size_than_was_stored_is_damaged(workspace: Workspace) -> None:
+    fill(workspace)
+    claim_another_size(workspace)
+    with pytest.raises(Damaged):
+        workspace.blobs.get(number_of(workspace, b"small"))
+    assert codes(workspace, repair=True) == ["blob-damaged"]
