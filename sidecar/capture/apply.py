@@ -5,6 +5,7 @@ findings with the bytes they read; `commit` places them among the messages and w
 replaced by another process in between is dropped and its path stays a suspect.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -59,6 +60,15 @@ class CaptureOutcome:
     again: tuple[Suspect, ...]  # not written: busy, or replaced under us
     unstable: tuple[Suspect, ...]  # somebody is writing to them
     bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Above:
+    """What is known of the directory that a new path is in."""
+
+    listed_since: int | None
+    since: int | None  # it is a directory since then
+    sure: bool  # and it is known what was there before
 
 
 class Capturer:
@@ -208,7 +218,7 @@ class Capturer:
         read = read_whole(root, below, ceiling_bytes=self.limits.file_bytes, attempts=self.policy.batch.attempts)
         match read:
             case Whole(content=content, stat=stat, sure=True):
-                return replace(self._found(suspect, known, None, stat), content=content)
+                return self._found(suspect, known, None, stat, content)
             case Whole(stat=stat):
                 return self._found(suspect, known, unknown(Reason.UNSTABLE), stat)
             case Linked(stat=stat):
@@ -218,10 +228,17 @@ class Capturer:
             case Gone():
                 return self._found(suspect, known, ABSENT, None) if known and known.state != ABSENT else None
 
-    def _found(self, suspect: Suspect, known: Known | None, state: State | None, stat: Stat | None) -> Finding:
+    def _found(
+        self,
+        suspect: Suspect,
+        known: Known | None,
+        state: State | None,
+        stat: Stat | None,
+        content: bytes | None = None,
+    ) -> Finding:
         seen_at = self.clock.now()
         changed_at = min(seen_at, stat.ctime_ns if stat is not None else self._parent_changed_at(suspect.path, seen_at))
-        return Finding(suspect, known, state, None, stat, changed_at, seen_at)
+        return Finding(suspect, known, state, content, stat, changed_at, seen_at)
 
     def _parent_changed_at(self, path: bytes, seen_at: int) -> int:
         """Give an instant than which a removal is no later.
@@ -274,19 +291,26 @@ class Capturer:
         changed: list[bytes] = []
         again: list[Suspect] = []
         unstable: list[Suspect] = []
+        present: dict[bytes, Known | None] = dict(self.ledger.known_among([f.path for f in findings if f.path]))
+        twice = {path for path, count in Counter(f.path for f in findings).items() if count > 1}
+        above: dict[bytes, _Above] = {}  # of directories, until something else than a file is written
         for finding in findings:
             path = finding.path
-            fresh = self.ledger.known(path) if path else None
+            fresh = present.get(path)
             if path in busy or (fresh and fresh.version) != (finding.known and finding.known.version):
                 again.append(finding.suspect)
                 continue
-            rows = self._place(finding, fresh, marks)
+            rows = self._place(finding, fresh, marks, above)
             if rows:
                 self.ledger.replace(path, fresh, rows, finding.stat, finding.seen_at)
                 changed.append(path)
             elif path:
                 self.ledger.refresh(path, finding.stat, finding.seen_at)
             self._note_folder(finding, rows)
+            if not _are_files(fresh, finding.stat) or finding.listed_at is not None:
+                above.clear()
+            if rows and path in twice:
+                present[path] = self.ledger.known(path)
             if finding.state is not None and finding.state.reason is Reason.UNSTABLE:
                 unstable.append(finding.suspect)
         self.workspace.blobs.drop_unused()
@@ -294,7 +318,17 @@ class Capturer:
             tuple(changed), tuple(again), tuple(unstable), sum(len(f.content or b"") for f in findings)
         )
 
-    def _place(self, finding: Finding, fresh: Known | None, marks: Sequence[Mark]) -> tuple[Row, ...]:
+    def _above(self, folder: bytes) -> _Above:
+        parent = self.ledger.known(folder)
+        if parent is None or parent.state.kind is not Kind.DIRECTORY:
+            return _Above(self.ledger.listed_since(folder), None, sure=False)
+        earlier = self.ledger.state_at(folder, parent.row.from_at - 1)
+        sure = earlier is not None and earlier.kind is not Kind.UNKNOWN
+        return _Above(self.ledger.listed_since(folder), parent.row.from_at, sure)
+
+    def _place(
+        self, finding: Finding, fresh: Known | None, marks: Sequence[Mark], above: dict[bytes, _Above]
+    ) -> tuple[Row, ...]:
         state = finding.state
         if finding.content is not None and finding.stat is not None:
             blob = self.workspace.blobs.put(finding.content)
@@ -304,16 +338,18 @@ class Capturer:
         evidence, changed_at = finding.suspect.evidence, finding.changed_at
         if evidence.single and changed_at > finding.suspect.read_at:
             evidence = replace(evidence, single=False)  # it changed again after the event was read
-        if fresh is None:
-            evidence = replace(evidence, absent_since=self.ledger.listed_since(dirname(finding.path)))
-        if state != ABSENT and (fresh is None or fresh.state == ABSENT):
-            # A moved folder's children keep their ctime: a path cannot be older than the folder that it is in.
-            parent = self.ledger.known(dirname(finding.path))
-            if parent is not None and parent.state.kind is Kind.DIRECTORY:
-                changed_at = max(changed_at, parent.row.from_at)
-                earlier = self.ledger.state_at(dirname(finding.path), parent.row.from_at - 1)
-                if earlier is not None and earlier.kind is not Kind.UNKNOWN:
-                    evidence = replace(evidence, not_before=parent.row.from_at)
+        if fresh is None or fresh.state == ABSENT:
+            folder = dirname(finding.path)
+            parent = above.get(folder)
+            if parent is None:
+                parent = above[folder] = self._above(folder)
+            if fresh is None:
+                evidence = replace(evidence, absent_since=parent.listed_since)
+            if state != ABSENT and parent.since is not None:
+                # A moved folder's children keep their ctime: a path cannot be older than the folder that it is in.
+                changed_at = max(changed_at, parent.since)
+                if parent.sure:
+                    evidence = replace(evidence, not_before=parent.since)
         return place(fresh.row if fresh else None, state, changed_at, evidence, marks, self.slack)
 
     def _note_folder(self, finding: Finding, rows: tuple[Row, ...]) -> None:
@@ -326,6 +362,12 @@ class Capturer:
         was_none = len(rows) > 1 and rows[0].state.kind in (Kind.ABSENT, Kind.FILE)
         since = self.ledger.no_folder_since(path, rows[0].from_at) if was_none else finding.listed_at
         self.ledger.list_folder(path, since)
+
+
+def _are_files(known: Known | None, stat: Stat | None) -> bool:
+    """Tell whether a path neither was nor is a directory, and is there."""
+    was_file = known is None or known.state.kind is not Kind.DIRECTORY
+    return was_file and stat is not None and stat.kind is Kind.FILE
 
 
 def dirname(path: bytes) -> bytes:

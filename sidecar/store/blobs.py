@@ -14,6 +14,7 @@ import re
 import secrets
 import sqlite3
 import sys
+import threading
 from collections.abc import Iterator
 
 import xxhash
@@ -31,6 +32,7 @@ else:
 INCOMPRESSIBLE = 0.9  # a content that shrinks by less than a tenth is kept as it is
 MINIMUM_BYTES = 128  # below this a frame's header costs more than it saves
 LOCK = "lock"
+_of_thread = threading.local()
 NAME = re.compile(r"[0-9a-f]{32}")  # of a content's file; nothing else in the folder is ours to remove
 
 
@@ -92,7 +94,8 @@ class Blobs:
         Survives: a crash before the commit (a file without a row is removed later).
         Does not survive: a commit that names it without `writing` being held.
         """
-        for number in self._alike(content):
+        key = key_of(content)
+        for number in self._alike(key, content):
             try:
                 if self.get(number) == content:
                     return number
@@ -104,7 +107,7 @@ class Blobs:
         name = None if inline else self._write_file(stored)
         cursor = self.database.execute(
             "INSERT INTO blob (key, size_bytes, stored_bytes, codec, file) VALUES (?, ?, ?, ?, ?)",
-            (key_of(content), len(content), len(stored), codec, name),
+            (key, len(content), len(stored), codec, name),
         )
         number = int(cursor.lastrowid or 0)
         if inline:
@@ -136,14 +139,14 @@ class Blobs:
 
     def find(self, content: bytes) -> int | None:
         """Give the number of a content that is stored whole."""
-        for number in self._alike(content):
+        for number in self._alike(key_of(content), content):
             with contextlib.suppress(Damaged):
                 if self.get(number) == content:
                     return number
         return None
 
-    def _alike(self, content: bytes) -> list[int]:
-        rows = self.database.all("SELECT id FROM blob WHERE key = ? AND size_bytes = ?", key_of(content), len(content))
+    def _alike(self, key: bytes, content: bytes) -> list[int]:
+        rows = self.database.all("SELECT id FROM blob WHERE key = ? AND size_bytes = ?", key, len(content))
         return [int(number) for (number,) in rows]
 
     def drop_unused(self) -> None:
@@ -270,9 +273,17 @@ class Blobs:
             self.database.execute("INSERT OR IGNORE INTO doomed VALUES (?)", (old,))
 
 
+def _compress(content: bytes) -> bytes:
+    """Pack a content with this thread's compressor: making one costs more than packing a small content."""
+    compressor = _of_thread.__dict__.pop("compressor", None) or zstd.ZstdCompressor(level=1)
+    packed: bytes = compressor.compress(content, zstd.ZstdCompressor.FLUSH_FRAME)
+    _of_thread.compressor = compressor  # one that failed half-way is not used again
+    return packed
+
+
 def _encode(content: bytes) -> tuple[str, bytes]:
     if len(content) >= MINIMUM_BYTES:
-        packed = zstd.compress(content, level=1)
+        packed = _compress(content)
         if len(packed) < len(content) * INCOMPRESSIBLE:
             return "zstd", packed
     return "raw", content

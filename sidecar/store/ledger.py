@@ -3,7 +3,7 @@
 Every method that writes belongs inside `database.transaction()`; the caller decides what commits together.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from sidecar.model import Kind, Reason, Row, Stat, State
@@ -16,6 +16,12 @@ _ROW = (
 # A removal is an interval. Rows that a rewind wrote tell of an older author, and are no such rows.
 _GONE_ABOUT = "v.kind = 'absent' AND v.from_at > ?1 AND v.changed_lo <= ?1 AND v.changed_at = v.from_at"
 _STAT = "kind, mode, device, inode, size_bytes, mtime_ns, ctime_ns, links, uid, gid, seen_at"
+_KNOWN = (
+    f"SELECT p.name, v.id, v.rewind, {_ROW.format('v')}, s.{_STAT.replace(', ', ', s.')} FROM path p "
+    "JOIN version v ON v.path = p.id AND v.to_at IS NULL LEFT JOIN stat s ON s.path = p.id "
+)
+_KINDS = {kind.value: kind for kind in Kind}  # many times faster than asking the enumeration
+_AT_ONCE = 500  # paths in one question
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +77,14 @@ class Ledger:
         """Give the row that holds for a path now."""
         return next(self._known("WHERE p.name = ?", path), (b"", None))[1]
 
+    def known_among(self, paths: Sequence[bytes]) -> dict[bytes, Known]:
+        """Give the present of some paths."""
+        found: dict[bytes, Known] = {}
+        for start in range(0, len(paths), _AT_ONCE):
+            asked = paths[start : start + _AT_ONCE]
+            found.update(self._known(f"WHERE p.name IN ({', '.join('?' * len(asked))})", *asked))
+        return found
+
     def known_all(self) -> dict[bytes, Known]:
         """Give the present of every path; for a full scan."""
         return dict(self._known("WHERE 1"))
@@ -82,13 +96,7 @@ class Ledger:
         return dict(self._known("WHERE p.name > ? AND p.name < ? AND v.kind <> 'absent'", folder + b"/", folder + b"0"))
 
     def _known(self, where: str, *values: object) -> Iterator[tuple[bytes, Known]]:
-        stat = ", ".join(f"s.{column}" for column in _STAT.split(", "))
-        rows = self.database.rows(
-            f"SELECT p.name, v.id, v.rewind, {_ROW.format('v')}, {stat} FROM path p "
-            f"JOIN version v ON v.path = p.id AND v.to_at IS NULL LEFT JOIN stat s ON s.path = p.id {where}",
-            *values,
-        )
-        for name, version, rewind, *rest in rows:
+        for name, version, rewind, *rest in self.database.rows(_KNOWN + where, *values):
             told = rest[9:]
             seen = _stat(told[:10]) if told[0] is not None else None
             yield bytes(name), Known(version, _row(rest[:9]), seen, told[10] or 0, rewind)
@@ -194,11 +202,13 @@ class Ledger:
                 self._insert(number, row, rewind)
             if row.to_at is not None:
                 self._reopen_release(row.to_at)
-        self.refresh(path, stat, seen_at)
+        self._refresh(number, stat, seen_at)
 
     def refresh(self, path: bytes, stat: Stat | None, seen_at: int) -> None:
         """Record what lstat says of a path whose row still holds; None: nothing is there."""
-        number = self.path_id(path)
+        self._refresh(self.path_id(path), stat, seen_at)
+
+    def _refresh(self, number: int, stat: Stat | None, seen_at: int) -> None:
         if stat is None:
             self.database.execute("DELETE FROM stat WHERE path = ?", (number,))
             return
@@ -362,7 +372,7 @@ def _row(columns: Iterable[object]) -> Row:
 def _stat(columns: list[object]) -> Stat:
     kind, mode, device, inode, size, mtime, ctime, links, uid, gid = columns
     return Stat(
-        Kind(kind),  # type: ignore[arg-type]
+        _KINDS[kind],  # type: ignore[index]
         mode,  # type: ignore[arg-type]
         _unsigned(device),
         _unsigned(inode),
