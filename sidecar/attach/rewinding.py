@@ -75,7 +75,7 @@ class Rewinding:
 
     def look(self) -> None:
         """Bring the timeline up to now."""
-        with owner.own_rewind(self.workspace), opened_places(self.workspace) as places:
+        with opened_places(self.workspace) as places, owner.own_rewind(self.workspace):
             recover(self.workspace, places, self._save)
             bring_up_to_now(self.workspace, places, self.settings, evict=False)
 
@@ -164,7 +164,7 @@ class Rewinding:
 
         Refuses (Busy) while another process rewinds this workspace. None: the person said no.
         """
-        with owner.own_rewind(self.workspace), opened_places(self.workspace) as places:
+        with opened_places(self.workspace) as places, owner.own_rewind(self.workspace):
             recovered = recover(self.workspace, places, self._save)
             scanned = bring_up_to_now(self.workspace, places, self.settings, evict=False)
             self._require_live(request.checkpoint)
