@@ -51,6 +51,8 @@ class Database:
         a lone surrogate U+FFFD.
         """
         given = tuple(values)
+        if self._depth and not self.connection.in_transaction:  # SQLite ends it by itself on a full disk, for one
+            raise errors.StoreFault(path=self.directory, why="the transaction was rolled back")
         try:  # not by `translated`: a context manager costs as much as most statements
             try:
                 return self.connection.execute(sql, given)

@@ -1,10 +1,12 @@
 """Rows of the timeline at their edges: what an instant sees, what releasing takes, what stays for whom."""
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
+from sidecar import errors
 from sidecar.model import ABSENT, CheckpointKind, Kind, Reason, Row, State, unknown
 from sidecar.store.check import check
 from sidecar.store.workspace import Workspace
@@ -182,3 +184,16 @@ def test_a_transaction_within_another_joins_it(workspace: Workspace) -> None:
     with database.transaction(), database.snapshot():
         workspace.set_meta("key", 2)
     assert workspace.meta("key") == 2
+
+
+def test_nothing_is_written_after_a_transaction_that_ended_before_its_time(workspace: Workspace) -> None:
+    """On a full disk SQLite rolls back by itself; what a caller writes after that must not be half of something."""
+    database = workspace.database
+    with pytest.raises(errors.StoreFault), database.transaction():
+        workspace.set_meta("first", 1)
+        database.connection.execute("ROLLBACK")
+        with contextlib.suppress(errors.StoreFault):
+            workspace.set_meta("second", 2)
+    assert (workspace.meta("first"), workspace.meta("second")) == (None, None)
+    workspace.set_meta("third", 3)
+    assert workspace.meta("third") == 3

@@ -243,6 +243,15 @@ def test_no_timeline_is_said_and_none_is_made(place: Path) -> None:
         open_by_key("key", checkpoint_policy())
 
 
+def test_one_that_was_removed_meanwhile_is_not_made_anew(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = place / "workspaces" / "key"
+    directory.mkdir(parents=True)
+    monkeypatch.setattr(os.path, "exists", lambda _path: True)
+    with pytest.raises(errors.StoreFault):
+        open_database(str(directory), create=False)
+    assert os.listdir(directory) == []
+
+
 def test_dying_while_a_timeline_is_made_leaves_nothing_that_counts(place: Path) -> None:
     directory = place / "workspaces" / "key"
     (directory / "blobs").mkdir(parents=True, mode=0o700)
