@@ -16,7 +16,7 @@ def people_of(workspace: Workspace, settings: Settings) -> People:
     turns: list[Turn] = workspace.turns.all(now=now, timeout=timeout)
     edits = workspace.turns.edits()
     root = os.fsencode(workspace.root)
-    with every_workspace(settings.checkpoints) as others:
+    with every_workspace(settings.checkpoints, []) as others:  # of a broken one nothing is known: its work is idle
         for other in others:
             theirs = os.fsencode(other.root)
             if other.key == workspace.key or not _related(theirs, root):

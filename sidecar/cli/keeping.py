@@ -68,14 +68,21 @@ def check(args: argparse.Namespace, settings: Settings) -> int:
     from sidecar.store.check import check as check_workspace  # noqa: PLC0415 - no other verb of this room needs it
 
     total: dict[str, Any] = {**EMPTY["check"], "ok": True, "findings": [], "repaired": []}
-    with every_workspace(settings.checkpoints) as workspaces:
+    broken: list[errors.Refusal] = []
+    known = 0
+    with every_workspace(settings.checkpoints, broken) as workspaces:
         for workspace in workspaces:
+            known += 1
             outcome = check_workspace(workspace, repair=args.repair)
             total["ok"] = total["ok"] and outcome.ok
             for key in ("checkpoints", "versions", "blobs", "bytes"):
                 total[key] += getattr(outcome, key)
             total["findings"] += [{"code": one.code, "what": one.what} for one in outcome.findings]
             total["repaired"] += list(outcome.repaired)
+    if broken and not known:
+        raise broken[0]
+    total["ok"] = total["ok"] and not broken
+    total["findings"] += [{"code": refusal.code, "what": str(refusal)} for refusal in broken]
     if args.json:
         print_json(total)
     else:

@@ -27,14 +27,17 @@ EMPTY: dict[str, Any] = {
 def status(args: argparse.Namespace, settings: Settings) -> int:
     """Tell what is followed, by whom, and what is protected."""
     standings: list[Standing] = []
+    broken: list[errors.Refusal] = []
     if args.directory is not None:
         workspace = open_containing(args.directory, settings.checkpoints)
         if workspace is not None:
             with workspace.opened():
                 standings.append(standing_of(workspace, settings))
     else:
-        with every_workspace(settings.checkpoints) as workspaces:
+        with every_workspace(settings.checkpoints, broken) as workspaces:
             standings.extend(standing_of(workspace, settings) for workspace in workspaces)
+    if broken and not standings:
+        raise broken[0]
     if args.json:
         print_json(
             {
@@ -55,7 +58,7 @@ def status(args: argparse.Namespace, settings: Settings) -> int:
                 "bytes": sum(standing.bytes for standing in standings),
                 "rescans": sum(standing.rescans for standing in standings),
                 "linked": sum(standing.linked for standing in standings),
-                "warnings": [warning for standing in standings for warning in standing.warnings],
+                "warnings": [*(warning for one in standings for warning in one.warnings), *map(str, broken)],
             }
         )
         return 0
@@ -69,6 +72,8 @@ def status(args: argparse.Namespace, settings: Settings) -> int:
             say(f"  {one.session} ({one.agent}): {one.checkpoints} checkpoints, {by}, {shield}")
         for warning in standing.warnings:
             say(f"  warning: {one_line(warning)}")
+    for refusal in broken:
+        say(f"warning: {one_line(str(refusal))}")
     return 0
 
 

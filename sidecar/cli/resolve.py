@@ -37,7 +37,8 @@ def find_session(settings: Settings, text: str | None, directory: str) -> Found:
     if transcript is None and not may_be_session(text):
         raise errors.MalformedId(what="session ID", text=text)
     hits: list[tuple[str, SessionRow]] = []
-    with every_workspace(settings.checkpoints) as workspaces:
+    broken: list[errors.Refusal] = []
+    with every_workspace(settings.checkpoints, broken) as workspaces:
         for workspace in workspaces:
             for row in workspace.instants.sessions():
                 mine = os.path.realpath(row.transcript) == transcript if transcript else row.session.startswith(text)
@@ -49,7 +50,7 @@ def find_session(settings: Settings, text: str | None, directory: str) -> Found:
         names = ", ".join(sorted(row.session for _, row in hits))
         raise errors.AmbiguousId(text=text, what="session", candidates=names)
     if not hits:
-        raise errors.NoSession(session=text)
+        raise broken[0] if broken else errors.NoSession(session=text)
     key, row = hits[0]
     return Found(open_by_key(key, settings.checkpoints), row)
 
@@ -76,7 +77,8 @@ def find_checkpoint(settings: Settings, text: str, session: str | None, director
             reasons.add(reason_unseen(here, text) if may_be_message(text) else "unknown")
             here.close()
     keys = []
-    with every_workspace(settings.checkpoints) as workspaces:
+    broken: list[errors.Refusal] = []
+    with every_workspace(settings.checkpoints, broken) as workspaces:
         for workspace in workspaces:
             if workspace.instants.pinned(text) or (may_be_message(text) and workspace.instants.find(text)):
                 keys.append(workspace.key)
@@ -86,6 +88,8 @@ def find_checkpoint(settings: Settings, text: str, session: str | None, director
         raise errors.AmbiguousId(text=text, what="workspace", candidates="pass --session")
     if not keys:
         _check_form(text)
+        if broken and here is None:
+            raise broken[0]
         raise errors.NoCheckpoint(reason=min(reasons - {"unknown"}, default="unknown"))
     workspace = open_by_key(keys[0], settings.checkpoints)
     with _closed_if_refused(workspace):

@@ -121,13 +121,20 @@ def open_by_key(key: str, policy: CheckpointPolicy) -> Workspace:
 
 
 @contextlib.contextmanager
-def every_workspace(policy: CheckpointPolicy) -> Iterator[Iterator[Workspace]]:
-    """Go through all timelines of the store, each closed before the next is opened."""
+def every_workspace(policy: CheckpointPolicy, broken: list[errors.Refusal]) -> Iterator[Iterator[Workspace]]:
+    """Go through all timelines of the store, each closed before the next is opened.
+
+    One that cannot be opened keeps nobody from the others: why not is put into `broken`.
+    """
     home = homes.open_home(create=False)
 
     def walk() -> Iterator[Workspace]:
         for key in homes.known_workspaces(home) if home is not None else []:
-            workspace = open_by_key(key, policy)
+            try:
+                workspace = open_by_key(key, policy)
+            except errors.Refusal as refusal:
+                broken.append(refusal)
+                continue
             try:
                 yield workspace
             finally:

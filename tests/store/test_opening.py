@@ -108,7 +108,7 @@ def test_nothing_is_made_that_was_not_asked_for(root: Path, home: Path) -> None:
     assert open_home(create=False) is None
     assert open_for_root(str(root), checkpoint_policy(), create=False) is None
     assert open_containing(str(root), checkpoint_policy()) is None
-    with every_workspace(checkpoint_policy()) as workspaces:
+    with every_workspace(checkpoint_policy(), []) as workspaces:
         assert list(workspaces) == []
     assert list(check_home(checkpoint_policy())) == []
     assert not store_of(home).exists()
