@@ -90,6 +90,10 @@ def must_be_known(world: World, path: bytes, sent: Sent, checkpoint: Checkpoint)
     first = min((touch.began for touch in mine if touch.ended > sent.at), default=None)
     if sent.at - last < APART or (first is not None and first - sent.at < APART):
         return False
+    # Of a record that came too late the order of events says nothing: a round must have proved what was there.
+    late = (sent.told or 0) - sent.at > APART
+    if late and first is not None and not any(r.began >= sent.at and r.ended <= first for r in world.rounds):
+        return False
     end = first if first is not None else max(sent.told or 0, world.rounds[-1].ended)
     if any(outage.overlaps(last, end) for outage in world.outages):
         return False

@@ -182,6 +182,7 @@ def test_the_turn_of_a_late_message_ends_where_the_agent_said_so_before_it_was_t
     world.step()
     world.send_late()
     pause(30)
+    world.step()
     put(world, "a", "in the turn\n")
     world.end_turn()
     world.step()
