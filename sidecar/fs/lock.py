@@ -50,7 +50,7 @@ class FileLock:
         while True:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
-                if os.fstat(fd).st_mode & 0o077:
+                if os.fstat(fd).st_mode & 0o7777 != 0o600:  # too open, or closed to ourselves by the umask
                     with contextlib.suppress(PermissionError):
                         os.fchmod(fd, 0o600)
                 how = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if blocking else fcntl.LOCK_NB)

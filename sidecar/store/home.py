@@ -58,6 +58,9 @@ def open_home(*, create: bool) -> str | None:
         if re.fullmatch(r"[0-9]{1,9}\n?", found) and int(found) > int(FORMAT):
             raise errors.StoreTooNew(path=path, found=found.strip(), known=FORMAT.strip())
         raise errors.NotOurStore(path=path, why="its marker is unknown")
+    if create:
+        with errors.at_path(path):
+            private.private_directory(path)  # a copy, or a backup that was played back, may be open to others
     return path
 
 
