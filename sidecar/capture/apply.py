@@ -19,6 +19,7 @@ from sidecar.fs.read import Gone, Linked, Unread, Whole, read_whole
 from sidecar.fs.scan import list_directory, scan
 from sidecar.model import ABSENT, Kind, Reason, Row, Stat, State, unknown
 from sidecar.policy.tables import CheckpointPolicy
+from sidecar.store.folders import no_folder_before, no_folder_since
 from sidecar.store.ledger import Known
 from sidecar.store.workspace import Workspace
 
@@ -69,6 +70,7 @@ class _Above:
     listed_since: int | None
     since: int | None  # it is a directory since then
     sure: bool  # and it is known what was there before
+    none: tuple[int, int] | None = None  # from when until when it is known that there was no such directory
 
 
 class Capturer:
@@ -324,7 +326,9 @@ class Capturer:
             return _Above(self.ledger.listed_since(folder), None, sure=False)
         earlier = self.ledger.state_at(folder, parent.row.from_at - 1)
         sure = earlier is not None and earlier.kind is not Kind.UNKNOWN
-        return _Above(self.ledger.listed_since(folder), parent.row.from_at, sure)
+        listed_since = self.ledger.listed_since(folder)
+        none = no_folder_before(self.ledger, folder, parent.row.from_at) if listed_since is None else None
+        return _Above(listed_since, parent.row.from_at, sure, none)
 
     def _place(
         self, finding: Finding, fresh: Known | None, marks: Sequence[Mark], above: dict[bytes, _Above]
@@ -345,6 +349,10 @@ class Capturer:
                 parent = above[folder] = self._above(folder)
             if fresh is None:
                 evidence = replace(evidence, absent_since=parent.listed_since)
+                if parent.none is not None:  # it kept changing while it was listed: only what was before it is sure
+                    since, until = parent.none
+                    proved = min(evidence.proved_until, until)
+                    evidence = replace(evidence, absent_since=since, proved_until=proved, single=False)
             if state != ABSENT and parent.since is not None:
                 # A moved folder's children keep their ctime: a path cannot be older than the folder that it is in.
                 changed_at = max(changed_at, parent.since)
@@ -360,7 +368,7 @@ class Capturer:
             return
         # While there was no such directory there was nothing in it either.
         was_none = len(rows) > 1 and rows[0].state.kind in (Kind.ABSENT, Kind.FILE)
-        since = self.ledger.no_folder_since(path, rows[0].from_at) if was_none else finding.listed_at
+        since = no_folder_since(self.ledger, path, rows[0].from_at) if was_none else finding.listed_at
         self.ledger.list_folder(path, since)
 
 

@@ -266,19 +266,6 @@ class Ledger:
             (self.path_id(folder), since),
         )
 
-    def no_folder_since(self, path: bytes, at: int) -> int:
-        """Tell since when a path was no directory, up to the row that begins at an instant: absent, or a file."""
-        while True:
-            row = self.database.one(
-                "SELECT v.from_at FROM version v JOIN path p ON p.id = v.path "
-                "WHERE p.name = ? AND v.to_at = ? AND v.kind IN ('absent', 'file')",
-                path,
-                at,
-            )
-            if row is None:
-                return at
-            at = int(row[0])
-
     def forget_folder(self, folder: bytes) -> None:
         """Record that the names in a directory, and below it, are no longer known."""
         self.database.execute(
