@@ -12,7 +12,6 @@ from sidecar.checkpoint.apply import enforce_caps
 from sidecar.cli.output import one_line, print_json, say
 from sidecar.cli.resolve import find_checkpoint, find_session
 from sidecar.ids import BASELINE, LATEST
-from sidecar.store.workspace import every_workspace
 
 EMPTY: dict[str, Any] = {
     "pin": {"message": None, "name": None},
@@ -65,24 +64,15 @@ def mark(args: argparse.Namespace, settings: Settings) -> int:
 
 def check(args: argparse.Namespace, settings: Settings) -> int:
     """Prove the store's rules."""
-    from sidecar.store.check import check as check_workspace  # noqa: PLC0415 - no other verb of this room needs it
+    from sidecar.store.check import check_home  # noqa: PLC0415 - no other verb of this room needs it
 
     total: dict[str, Any] = {**EMPTY["check"], "ok": True, "findings": [], "repaired": []}
-    broken: list[errors.Refusal] = []
-    known = 0
-    with every_workspace(settings.checkpoints, broken) as workspaces:
-        for workspace in workspaces:
-            known += 1
-            outcome = check_workspace(workspace, repair=args.repair)
-            total["ok"] = total["ok"] and outcome.ok
-            for key in ("checkpoints", "versions", "blobs", "bytes"):
-                total[key] += getattr(outcome, key)
-            total["findings"] += [{"code": one.code, "what": one.what} for one in outcome.findings]
-            total["repaired"] += list(outcome.repaired)
-    if broken and not known:
-        raise broken[0]
-    total["ok"] = total["ok"] and not broken
-    total["findings"] += [{"code": refusal.code, "what": str(refusal)} for refusal in broken]
+    for outcome in check_home(settings.checkpoints, repair=args.repair):
+        total["ok"] = total["ok"] and outcome.ok
+        for key in ("checkpoints", "versions", "blobs", "bytes"):
+            total[key] += getattr(outcome, key)
+        total["findings"] += [{"code": one.code, "what": one.what} for one in outcome.findings]
+        total["repaired"] += list(outcome.repaired)
     if args.json:
         print_json(total)
     else:

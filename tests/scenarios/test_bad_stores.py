@@ -34,8 +34,6 @@ def commands(stage: Stage, message: str) -> list[list[str]]:
         ["undo", "--yes"],
         ["pin", message],
         ["mark", "x"],
-        ["check"],
-        ["check", "--repair"],
     ]
 
 
@@ -56,6 +54,7 @@ def test_a_directory_with_other_files_is_never_made_a_store(stage, tmp_path):
     (store / "thesis.txt").write_text("years of work\n")
     (store / "workspaces").mkdir()
     assert_all_refused(stage, "abcd1234", "not-our-store", str(store))
+    assert_sentence(stage.run("check", "--repair"))
     assert sorted(os.listdir(store)) == ["thesis.txt", "workspaces"]
 
 
@@ -82,6 +81,10 @@ def test_a_store_of_a_newer_sidecar(stage, tmp_path):
     with opened(stage, write=True) as database:
         database.execute("PRAGMA user_version = 4711")
     assert_all_refused(stage, message, "store-too-new", "4711")
+    before = hash_of(stage.directory)
+    told = stage.json("check", "--repair", code=1)
+    assert (told["ok"], [one["code"] for one in told["findings"]]) == (False, ["store-too-new"])
+    assert hash_of(stage.directory) == before
     with opened(stage, write=True) as database:
         database.execute("PRAGMA user_version = 1")
     assert stage.json("rewind", message, "--yes")["restored"] == ["a.txt"]
@@ -109,16 +112,14 @@ def test_a_database_that_is_not_ours(stage, kind):
         case "torn":
             path.write_bytes(path.read_bytes()[:5000])
     before = path.read_bytes()
-    for words in (
-        ["attach", str(stage.session.transcript), "--once"],
-        ["log"],
-        ["rewind", message, "--yes"],
-        ["check"],
-    ):
+    for words in (["attach", str(stage.session.transcript), "--once"], ["log"], ["rewind", message, "--yes"]):
         told = stage.run(*words, "--json")
         assert str(path.parent) in assert_sentence(told), (words, told)
         assert '"code": "not-our-store"' in told.out, (words, told)
         assert path.read_bytes() == before
+    found = stage.json("check", "--repair", code=1)["findings"]
+    assert [one["code"] for one in found] == ["database-damaged"]
+    assert path.read_bytes() == before
     assert (stage.project / "a.txt").read_text() == "two\n"
 
 
@@ -145,7 +146,7 @@ def test_a_broken_timeline_does_not_keep_others_from_their_own(stage, tmp_path):
         second.session.session
     ]
     told = second.run("check", "--json", environ=environ)
-    assert (told.code, [one["code"] for one in told.json["findings"]]) == (1, ["not-our-store"])
+    assert (told.code, [one["code"] for one in told.json["findings"]]) == (1, ["database-damaged"])
     # An id that may belong to the broken one is not called unknown where nobody can know.
     assert str(broken.parent) in assert_sentence(second.run("show", "abcd1234", cwd=tmp_path, environ=environ))
 
