@@ -217,6 +217,7 @@ class Turn:
     session: str
     start: int
     end: int | None
+    message: str | None = None  # the one that it began with
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,9 +27,14 @@ def origin_between(lo: int, at: int, *, session: str, turns: Iterable[Turn], edi
     hits = [turn for turn in turns if turn.start < at and (turn.end is None or lo <= turn.end + MS)]
     if not hits:
         return Origin.IDLE
-    mine = {(turn.start, turn.end) for turn in hits if turn.session == session}
-    # A fork repeats the turns of its source: the same turn in both is no other's work.
-    hits = [turn for turn in hits if turn.session == session or turn.end is None or (turn.start, turn.end) not in mine]
+    mine = {(turn.start, turn.end, turn.message) for turn in hits if turn.session == session}
+    # A fork repeats the turns of its source: the same turn in both is no other's work. The same milliseconds are no
+    # sign of that: two agents may be sent to work at once.
+    hits = [
+        turn
+        for turn in hits
+        if turn.session == session or turn.end is None or (turn.start, turn.end, turn.message) not in mine
+    ]
     sessions = {turn.session for turn in hits}
     named = {
         who

@@ -66,10 +66,14 @@ class Turns:
 
     def all(self, *, now: int, timeout: int) -> list[Turn]:
         """Give all turns, ended by the time-out where nothing else ended them; nanoseconds."""
-        rows = self.database.all("SELECT session, start_at, end_at, last_at FROM turn ORDER BY start_at")
+        rows = self.database.all(
+            "SELECT t.session, t.start_at, t.end_at, t.last_at, min(m.uuid) FROM turn t LEFT JOIN message m "
+            "ON m.session = t.session AND m.at = t.start_at AND m.kind IN ('message', 'imported') "
+            "GROUP BY t.session, t.start_at ORDER BY t.start_at"
+        )
         return [
-            Turn(session, start, last + timeout if end is None and last + timeout < now else end)
-            for session, start, end, last in rows
+            Turn(session, start, last + timeout if end is None and last + timeout < now else end, message)
+            for session, start, end, last, message in rows
         ]
 
     def edits(self) -> dict[bytes, list[tuple[str, int]]]:

@@ -1,5 +1,7 @@
 """C06, C07: nothing of a person's, or of another session's, is lost by a rewind; and there is always a way back."""
 
+import time
+
 from tests.builders.stage import Stage
 
 
@@ -185,6 +187,28 @@ def test_case_C07_of_a_file_that_both_edited_the_later_writer_decides(tmp_path):
         stage.json("rewind", its, "--yes")
         assert (stage.project / "x.txt").read_bytes() == b"by B\n"
         assert (stage.project / "b.txt").read_bytes() == b"only B\n"
+
+
+def test_case_C07_two_agents_sent_to_work_in_the_same_millisecond(tmp_path):
+    """Their turns have the same stamps, and are two turns all the same (a fork's would be one)."""
+    stage = Stage(tmp_path)
+    stage.write("a.txt", "a0\n")
+    stage.write("b.txt", "b0\n")
+    other = stage.home.session(stage.project)
+    with stage.watching() as watcher:
+        began = time.time_ns()
+        mine, its = stage.session.prompt("A", at=began), other.prompt("B", at=began)
+        watcher.checkpoint(mine)
+        watcher.checkpoint(its)
+        stage.session.edit("a.txt", b"a1\n")
+        other.edit("b.txt", b"b1\n")
+        ended = time.time_ns()
+        stage.session.say(at=ended)
+        other.say(at=ended)
+        answer = stage.json("rewind", mine, "--yes")
+        assert answer["restored"] == ["a.txt"]
+        assert answer["kept"] == [{"path": "b.txt", "reason": "other-session"}]
+        assert (stage.project / "b.txt").read_bytes() == b"b1\n"
 
 
 def test_case_C07_two_turns_at_once_take_back_only_what_their_own_tools_named(tmp_path):
