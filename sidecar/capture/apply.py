@@ -217,8 +217,13 @@ class Capturer:
 
     def _read(self, suspect: Suspect, known: Known | None) -> Finding | None:
         root, below = self.places.of(suspect.path)
-        read = read_whole(root, below, ceiling_bytes=self.limits.file_bytes, attempts=self.policy.batch.attempts)
-        match read:
+        ceiling, attempts = self.limits.file_bytes, self.policy.batch.attempts
+        was = known.stat if known is not None and known.state.kind is Kind.FILE else None
+        ours = (was.device, was.inode) if was is not None else None
+        match read_whole(root, below, ceiling_bytes=ceiling, attempts=attempts, ours=ours):
+            case Whole(content=content, stat=stat, sure=True) if stat.links > 1:
+                same = known is not None and self.workspace.blobs.find(content) == known.state.blob
+                return self._found(suspect, known, None if same else LINKED, stat)
             case Whole(content=content, stat=stat, sure=True):
                 return self._found(suspect, known, None, stat, content)
             case Whole(stat=stat):
@@ -337,7 +342,7 @@ class Capturer:
         if finding.content is not None and finding.stat is not None:
             blob = self.workspace.blobs.put(finding.content)
             state = State(Kind.FILE, blob, len(finding.content), finding.stat.mode)
-        if state is None:
+        if state is None or (fresh is not None and fresh.state == state and _was_not_written(finding, fresh)):
             return ()
         evidence, changed_at = finding.suspect.evidence, finding.changed_at
         if evidence.single and changed_at > finding.suspect.read_at:
@@ -370,6 +375,17 @@ class Capturer:
         was_none = len(rows) > 1 and rows[0].state.kind in (Kind.ABSENT, Kind.FILE)
         since = no_folder_since(self.ledger, path, rows[0].from_at) if was_none else finding.listed_at
         self.ledger.list_folder(path, since)
+
+
+def _was_not_written(finding: Finding, fresh: Known) -> bool:
+    """Tell whether the same bytes are there as ever, and only the file's other names came or went: no event says so."""
+    evidence, was, now = finding.suspect.evidence, fresh.stat, finding.stat
+    unheard = evidence.covered and evidence.first is None
+    return unheard and was is not None and now is not None and _written(was) == _written(now)
+
+
+def _written(stat: Stat) -> tuple[object, ...]:
+    return stat.kind, stat.device, stat.inode, stat.size_bytes, stat.mtime_ns
 
 
 def _are_files(known: Known | None, stat: Stat | None) -> bool:

@@ -68,14 +68,12 @@ def _unless(state: State | None, new: State) -> Look | State:
 
 
 def _judge_hard_link(state: State | None, stat: Stat | None, now: Stat) -> Look | State:
-    """A second name for unchanged bytes (`cp -al`) is no change; otherwise a linked file is not ours to read."""
+    """A second name for unchanged bytes (`cp -al`) is no change; otherwise a linked file is not ours to read.
+
+    One that was touched as well is read, if it is the very file whose bytes we have: they may be the same.
+    """
     if state is not None and state.kind is Kind.FILE and stat is not None:
-        unchanged = (stat.inode, stat.device, stat.size_bytes, stat.mtime_ns) == (
-            now.inode,
-            now.device,
-            now.size_bytes,
-            now.mtime_ns,
-        )
-        if unchanged and state.mode == now.mode:
-            return Look.REFRESH
+        ours = (stat.inode, stat.device, stat.size_bytes) == (now.inode, now.device, now.size_bytes)
+        if ours and state.mode == now.mode:
+            return Look.REFRESH if stat.mtime_ns == now.mtime_ns else Look.READ
     return _unless(state, LINKED)

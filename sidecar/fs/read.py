@@ -76,8 +76,18 @@ class _Again:
     doubtful: bytes | None = None
 
 
-def read_whole(root: Root, path: bytes, *, ceiling_bytes: int, attempts: int, settle_ns: int = 2 * SECOND) -> Reading:
+def read_whole(
+    root: Root,
+    path: bytes,
+    *,
+    ceiling_bytes: int,
+    attempts: int,
+    settle_ns: int = 2 * SECOND,
+    ours: tuple[int, int] | None = None,
+) -> Reading:
     """Read a regular file below the root, trying again while it changes.
+
+    `ours` (device, inode) is the one file that is read although it has a second name: its bytes are known already.
 
     A file is settled, where leases cannot tell, when its ctime is older than `settle_ns`. The state of the path is
     always an answer; raised are only Blocked("escape") and faults of this process (too many open files, no memory).
@@ -87,7 +97,7 @@ def read_whole(root: Root, path: bytes, *, ceiling_bytes: int, attempts: int, se
         if attempt:
             _sleep(min(_BACKOFF_NS << (attempt - 1), _LONGEST_BACKOFF_NS))
         try:
-            outcome = _attempt(root, path, _Rules(ceiling_bytes, settle_ns, final=attempt + 1 >= attempts))
+            outcome = _attempt(root, path, _Rules(ceiling_bytes, settle_ns, final=attempt + 1 >= attempts, ours=ours))
         except Blocked as blocked:
             return _blocked(blocked)
         except FileNotFoundError:
@@ -157,19 +167,20 @@ class _Rules:
     ceiling: int
     settle_ns: int
     final: bool  # the last attempt: doubtful bytes are better than none
+    ours: tuple[int, int] | None  # device and inode of the file that may have a second name
 
 
 def _attempt(root: Root, path: bytes, rules: _Rules) -> Reading | _Again:
     seen = root.stat(path)
     if seen is None:
         return Gone()
-    found = _not_readable(seen, rules.ceiling)  # before opening: to open a device can already do something to it
+    found = _not_readable(seen, rules)  # before opening: to open a device can already do something to it
     if found is not None:
         return found
     fd = root.open_read(path)
     try:
         before = _wait_for_tick(fd)
-        return _not_readable(before, rules.ceiling) or _read_between(root, path, fd, before, rules)
+        return _not_readable(before, rules) or _read_between(root, path, fd, before, rules)
     finally:
         os.close(fd)
 
@@ -197,12 +208,14 @@ def _read_between(root: Root, path: bytes, fd: int, before: Stat, rules: _Rules)
     return Whole(content, before, sure=True)
 
 
-def _not_readable(stat: Stat, ceiling: int) -> Reading | None:
-    if stat.kind is Kind.LINK or (stat.kind is Kind.FILE and stat.links > 1):
+def _not_readable(stat: Stat, rules: _Rules) -> Reading | None:
+    if stat.kind is Kind.LINK or (
+        stat.kind is Kind.FILE and stat.links > 1 and (stat.device, stat.inode) != rules.ours
+    ):
         return Linked(stat)
     if stat.kind is not Kind.FILE:
         return Unread(Reason.UNSTORABLE, stat)
-    if stat.size_bytes > ceiling:
+    if stat.size_bytes > rules.ceiling:
         return Unread(Reason.TOO_LARGE, stat)
     return None
 

@@ -38,7 +38,9 @@ def looked(state, stat, now, verdict=Verdict.CAPTURED):
         (FILE, STAT, replace(STAT, kind=Kind.LINK), LINKED),
         (None, None, replace(STAT, kind=Kind.UNKNOWN), unknown(Reason.UNSTORABLE)),
         (FILE, STAT, replace(STAT, links=2, ctime_ns=900), Look.REFRESH),  # `cp -al` changes nothing
-        (FILE, STAT, replace(STAT, links=2, mtime_ns=900, ctime_ns=900), LINKED),
+        (FILE, STAT, replace(STAT, links=2, mtime_ns=900, ctime_ns=900), Look.READ),  # touched, perhaps no more
+        (FILE, STAT, replace(STAT, links=2, size_bytes=51, mtime_ns=900), LINKED),
+        (FILE, STAT, replace(STAT, links=2, inode=8), LINKED),
         (None, None, replace(STAT, links=2), LINKED),
     ],
 )

@@ -28,13 +28,18 @@ def short(value: object) -> str:
     return repr(value)[:60]
 
 
-def states(world: World, workspace: Workspace, checkpoint: Checkpoint, paths: Collection[bytes]) -> dict[bytes, object]:
-    """Give what the store says of paths at a checkpoint, the agent's own backups included."""
+def states(
+    workspace: Workspace, checkpoint: Checkpoint, paths: Collection[bytes], *, counted: bool = False
+) -> dict[bytes, object]:
+    """Give what the store says of paths at a checkpoint, the agent's own backups included.
+
+    `counted`: as a rewind counts it, to which a path that may have been removed by then is present.
+    """
     told = {one.path: one.state for one in workspace.instants.imported(checkpoint.session, checkpoint.message)}
     found: dict[bytes, object] = {}
     for path in paths:
         state = workspace.ledger.state_at(path, checkpoint.at) if checkpoint.timeline else None
-        if checkpoint.timeline and workspace.ledger.gone_about(path, checkpoint.at):
+        if not counted and checkpoint.timeline and workspace.ledger.gone_about(path, checkpoint.at):
             state = None
         if (state is None or state.kind is Kind.UNKNOWN) and path in told:
             state = told[path]
@@ -49,7 +54,7 @@ def check_states(world: World) -> None:
         for sent in world.sent:
             checkpoint = workspace.instants.get(world.session.session, sent.uuid)
             if checkpoint is not None:
-                check_said(world, workspace, sent, checkpoint, states(world, workspace, checkpoint, paths))
+                check_said(world, workspace, sent, checkpoint, states(workspace, checkpoint, paths))
 
 
 def check_said(
@@ -180,7 +185,7 @@ def check_not_ours(world: World, sent: Sent, went: Went) -> None:
 
 def changed_outside(world: World, path: bytes, went: Went) -> bool:
     """Tell whether the last change of a path certainly lies outside every turn."""
-    mine = [touch for touch in world.touches[: went.touches - 1] if path in touch.paths]
+    mine = [touch for touch in world.touches[: went.touches - 1] if path in touch.changed]
     if not mine or mine[-1].by_rewind:
         return False
     last = mine[-1]

@@ -197,3 +197,17 @@ def test_the_turn_of_a_late_message_ends_where_the_agent_said_so_before_it_was_t
     went = world.rewind(found)
     assert went.after[b"d/x"][2] == b"by hand\n"
     assert went.after[b"a"][2] == b"one\n", (went.done.outcome, world.log)
+
+
+def test_a_copy_by_links_makes_no_earlier_checkpoint_unsure(world: World) -> None:
+    begin(world)
+    world.mark()
+    pause(30)
+    copy = str(world.directory / "copy")
+    world.touch("cp -al", lambda: os.link(world.path(b"a"), copy), b"a")
+    pause(15)
+    world.touch("rm", lambda: os.unlink(copy), b"a")
+    pause(30)
+    world.message()
+    world.step()
+    claims.check_states(world)

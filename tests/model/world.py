@@ -71,6 +71,7 @@ class Touch(Span):
 
     paths: frozenset[bytes]
     before: Tree = field(default_factory=dict, repr=False)
+    changed: frozenset[bytes] = frozenset()  # those that are really different now
     by_rewind: bool = False
 
 
@@ -245,7 +246,7 @@ class World:
             what += f" -> {error.strerror}"
         ended, after = time.time_ns(), self.tree()
         changed = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
-        self.touches.append(Touch(began, ended, frozenset(changed | set(paths)), before))
+        self.touches.append(Touch(began, ended, frozenset(changed | set(paths)), before, frozenset(changed)))
         self.note(f"{what}: {sorted(changed)}")
 
     # What a person and the agent say --------------------------------------------------------------------------------
@@ -372,7 +373,9 @@ class World:
         assert done is not None
         after = self.tree()
         changed = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
-        self.touches.append(Touch(began, time.time_ns(), frozenset(changed), before, by_rewind=True))
+        self.touches.append(
+            Touch(began, time.time_ns(), frozenset(changed), before, frozenset(changed), by_rewind=True)
+        )
         plan = done.prepared.plan
         self.note(
             f"went to {request.checkpoint.message[:8]} all={request.everything} only={request.only}: "

@@ -177,7 +177,9 @@ def test_unlinking_that_fails_is_tried_again(workspace: Workspace, monkeypatch: 
 # Space --------------------------------------------------------------------------------------------------------------
 
 
-def test_space_goes_back_to_the_disk_and_nothing_that_was_forgotten_can_be_read_there(tmp_path: Path) -> None:
+def test_space_goes_back_to_the_disk_and_nothing_that_was_forgotten_can_be_read_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     workspace = open_timeline(str(tmp_path), small_policy(inline_bytes=131_072))
     secret = b"SECRET-0123456789-do-not-keep"
     attach(workspace, "s", 9, 1)
@@ -198,7 +200,10 @@ def test_space_goes_back_to_the_disk_and_nothing_that_was_forgotten_can_be_read_
     with workspace.database.transaction():
         workspace.instants.evict("s", "m")
         workspace.ledger.release_instant(20)
+    steps, step = [], workspace.database._reclaim_step
+    monkeypatch.setattr(workspace.database, "_reclaim_step", lambda pages: steps.append(pages) or step(pages))
     workspace.give_back()
+    assert len(steps) == 1, "a page at a time"
     assert disk_bytes(str(tmp_path)) < 500_000
     for name in ("store.db", "store.db-wal"):
         assert secret not in Path(workspace.database.directory, name).read_bytes()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sidecar import errors
+from sidecar.fs import private
 from sidecar.policy.load import checkpoint_policy
 from sidecar.store import home as homes
 from sidecar.store.check import check, check_home
@@ -135,6 +136,37 @@ def hold_a_folder(place: Path) -> None:
 
 def hold_a_pipe(place: Path) -> None:
     os.mkfifo(place / "sidecar-store")
+
+
+def test_a_home_that_another_process_makes_just_now_is_ours(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def meanwhile(path: str) -> bool:
+        private.private_directory(path)
+        private.write_private(os.path.join(path, homes.MARKER), homes.FORMAT.encode())
+        return True
+
+    monkeypatch.setattr(homes, "_is_foreign", meanwhile)
+    assert open_home(create=True) == str(store_of(home))
+
+
+def test_a_timeline_is_on_the_disk_before_it_has_its_name(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[str] = []
+    rename = os.rename
+
+    def note_rename(source: str, target: str) -> None:
+        steps.append(f"rename {os.path.basename(target)}")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", note_rename)
+    for name in ("sync_file", "sync_directory"):
+        real = getattr(private, name)
+
+        def note(path: str, name: str = name, real: Callable[[str], None] = real) -> None:
+            steps.append(f"{name} {os.path.basename(os.fsdecode(path))}")
+            real(path)
+
+        monkeypatch.setattr(private, name, note)
+    open_timeline(str(place)).close()
+    assert steps[-3:] == ["sync_file store.db.new", "rename store.db", "sync_directory key"]
 
 
 @pytest.mark.parametrize("hold", [hold_files, hold_another_marker, hold_no_text, hold_a_folder, hold_a_pipe])
