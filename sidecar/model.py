@@ -157,6 +157,7 @@ class TurnEnd:
 
     session: str
     at: int | None
+    offset: int | None = None  # of the record in its transcript, bytes; None: no record says so
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,7 @@ class Reader:
                 found.append(message)
         found += self.tool_edits(value, kind, at)
         if not aside and self.ends_turn(value, kind):
-            found.append(TurnEnd(self.session, at))
+            found.append(TurnEnd(self.session, at, record.offset))
         if not found and at is not None:
             found.append(Activity(self.session, at, working=not aside and kind == self.table.turn.answer))
         return found

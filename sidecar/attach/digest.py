@@ -66,6 +66,7 @@ class Digest:
         self._cwd = os.fsencode(session.cwd)
         self._root = os.fsencode(workspace.root)
         self._last_instant: int | None = None
+        self._unheeded: TurnEnd | None = None  # the last one that found no open turn
         self.unprotected = False  # nobody captures the workspace any more: messages are seen, and nothing else
 
     def place_path(self, path: bytes) -> bytes:
@@ -119,13 +120,17 @@ class Digest:
         match item.event:
             case UserMessage(uuid=uuid, at=at, queued=queued):
                 new = fresh.get(uuid)
-                start = new.at if new is not None else at
+                start = new.at if new is not None else self.workspace.instants.instant_of(session, uuid) or at
                 if start is not None and not queued:
                     turns.begin(session, start)
+                    end = self._unheeded
+                    if end is not None and end.at is not None and start <= end.at:
+                        turns.end(session, end.at, end.offset)  # it was said before the turn was known
                 elif start is not None:
                     turns.touch(session, start)
-            case TurnEnd(at=at):
-                turns.end(session, at if at is not None else item.reading.read_at)
+            case TurnEnd(at=at, offset=offset) as end:
+                if not turns.end(session, at if at is not None else item.reading.read_at, offset):
+                    self._unheeded = end
             case ToolEdit(path=path, at=at):
                 when = at if at is not None else item.reading.read_at
                 turns.named(session, self.workspace.ledger.path_id(self.place_path(path)), when)

@@ -72,7 +72,7 @@ def evict(workspace: Workspace, session: str, uuid: str) -> Evicted:
     blobs, stored = _contents(workspace)
     workspace.instants.evict(session, uuid)
     if checkpoint is not None and checkpoint.timeline:
-        workspace.ledger.release_instant(checkpoint.at)
+        workspace.ledger.release_instant(checkpoint.at, workspace.instants.settled_until())
     blobs_after, stored_after = _contents(workspace)
     return Evicted(session, uuid, blobs - blobs_after, stored - stored_after)
 

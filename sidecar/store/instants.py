@@ -8,10 +8,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sidecar.model import Checkpoint, CheckpointKind, Kind, Reason, State
-from sidecar.store.database import Database
+from sidecar.store.database import LARGEST, SMALLEST, Database
 
 _COLUMNS = "session, uuid, at, kind, prompt, parent, pin, files, unstable, timeline"
 CAPPED = ("message", "imported", "mark")  # the kinds that count against the cap (SPEC A3)
+_CAPPED = f"state = 'live' AND pin IS NULL AND kind IN {CAPPED}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +127,11 @@ class Instants:
         )
         return None if row is None else _checkpoint(row)
 
+    def instant_of(self, session: str, uuid: str) -> int | None:
+        """Give the instant of a message, whatever became of it; None: never seen."""
+        row = self.database.one("SELECT at FROM message WHERE session = ? AND uuid = ?", session, uuid)
+        return None if row is None else int(row[0])
+
     def state_of(self, session: str, uuid: str) -> str | None:
         """Tell what became of a message: live, evicted, unprotected, before-attach; None: never seen."""
         row = self.database.one("SELECT state FROM message WHERE session = ? AND uuid = ?", session, uuid)
@@ -223,14 +229,31 @@ class Instants:
         Pins do not count. The target of a rewind that is being carried out counts, and is not given as long as it is.
         """
         rows = self.database.all(
-            f"SELECT {_COLUMNS} FROM (SELECT * FROM message WHERE session = ? AND state = 'live' AND pin IS NULL "
-            "AND kind IN ('message', 'imported', 'mark') ORDER BY at DESC, offset DESC LIMIT -1 OFFSET ?) m "
+            f"SELECT {_COLUMNS} FROM (SELECT * FROM message WHERE session = ? AND {_CAPPED} "
+            "ORDER BY at DESC, offset DESC LIMIT -1 OFFSET ?) m "
             "WHERE NOT EXISTS (SELECT 1 FROM journal j WHERE j.session = m.session AND j.message = m.uuid) "
             "ORDER BY at, offset",
             session,
             cap,
         )
         return [_checkpoint(row) for row in rows]
+
+    def settled_until(self) -> int:
+        """Give an instant before which no message that turns up late can stay: it would be beyond its session's cap.
+
+        The smallest there is as long as any session has room.
+        """
+        settled = LARGEST
+        for session in self.sessions():
+            oldest = self.database.one(
+                f"SELECT at FROM message WHERE session = ? AND {_CAPPED} ORDER BY at DESC LIMIT 1 OFFSET ?",
+                session.session,
+                session.cap - 1,
+            )
+            if oldest is None:
+                return SMALLEST
+            settled = min(settled, int(oldest[0]))
+        return settled
 
     def before_rewinds_beyond(self, keep: int) -> list[Checkpoint]:
         """List the before-rewind states beyond the newest `keep`, oldest first; one in use is not given."""

@@ -320,18 +320,19 @@ class Ledger:
         self._set_released(horizon)
         return count
 
-    def release_instant(self, at: int) -> int:
+    def release_instant(self, at: int, settled: int = SMALLEST) -> int:
         """Delete the rows that only an instant which is no longer live kept; give their number.
 
         Looks only at rows that contain it and end between its live neighbours. Those that ended lately are left to
-        `release`: an earlier message may yet turn up.
+        `release`, because an earlier message may yet turn up; not before the instant `settled`.
         """
         alive = "SELECT {}(at) FROM message WHERE timeline = 1 AND state = 'live' AND at {} ?"
         if self.database.one("SELECT 1 FROM message WHERE timeline = 1 AND state = 'live' AND at = ?", at):
             return 0
         (before,) = self.database.one(alive.format("max", "<"), at)
         (after,) = self.database.one(alive.format("min", ">"), at)
-        last = self._released() if after is None else min(after, self._released())
+        last = max(self._released(), settled)
+        last = last if after is None else min(after, last)
         # `+`: the index of beginnings would find far more rows than that of ends.
         return self.database.execute(
             "DELETE FROM version WHERE to_at > ? AND to_at <= ? AND +from_at <= ? AND +from_at > ?",

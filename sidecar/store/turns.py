@@ -4,6 +4,9 @@ A turn runs from a user message to the agent's own sign of its end. One without 
 nothing for the policy's time-out; until then it is open. Every method that writes belongs inside a transaction.
 """
 
+import sys
+
+from sidecar.clock import MS
 from sidecar.model import Turn
 from sidecar.store.database import Database
 
@@ -32,12 +35,20 @@ class Turns:
             (session, at),
         )
 
-    def end(self, session: str, at: int) -> None:
-        """Record that the turn of an instant ended, unless it is known to have."""
-        self.database.execute(
-            f"UPDATE turn SET end_at = ?, last_at = max(last_at, ?) WHERE end_at IS NULL AND {_OF_INSTANT}",
-            (at, at, session, session, at),
+    def end(self, session: str, at: int, offset: int | None = None) -> bool:
+        """Record that the turn of an instant ended, unless it is known to have; tell whether it was open.
+
+        Times are cut to milliseconds: of the turns that began in this one it is the last whose message stands before
+        `offset`, where the record that says so begins.
+        """
+        done = self.database.execute(
+            "UPDATE turn SET end_at = max(start_at, ?2), last_at = max(last_at, ?2) "
+            "WHERE end_at IS NULL AND session = ?1 AND start_at = (SELECT max(t.start_at) FROM turn t "
+            "WHERE t.session = ?1 AND (t.start_at < ?2 OR (t.start_at < ?3 AND NOT EXISTS (SELECT 1 FROM message m "
+            "WHERE m.session = ?1 AND m.at = t.start_at AND m.kind IN ('message', 'imported') AND m.offset > ?4))))",
+            (session, at, at + MS, sys.maxsize if offset is None else offset),
         )
+        return done.rowcount > 0
 
     def touch(self, session: str, at: int) -> None:
         """Record a sign of life in the turn of an instant."""

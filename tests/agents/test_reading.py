@@ -313,7 +313,7 @@ def reply(stop_reason: str | None, **body: Any) -> Json:
 def test_what_ends_a_turn(value: Json, ends: bool) -> None:
     events = make_reader().events(record(value))
     working = value["type"] == "assistant" and not value.get("isSidechain")  # where it had finished, it goes on
-    assert events == ([TurnEnd(SESSION, AT_NS)] if ends else [Activity(SESSION, AT_NS, working=working)])
+    assert events == ([TurnEnd(SESSION, AT_NS, 0)] if ends else [Activity(SESSION, AT_NS, working=working)])
 
 
 def test_a_subagents_end_is_a_sign_of_life_only() -> None:

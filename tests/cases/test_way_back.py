@@ -110,6 +110,8 @@ def test_case_C06_the_same_without_a_watcher(tmp_path):
         stage.session.edit("f.txt", b"v1\n")
         stage.session.say()
         watcher.checkpoint(stage.session.prompt("next"))
+        stage.session.say()
+        settle(stage)
     stage.shell("echo never seen > f.txt; echo never seen > new.txt")
     unseen = stage.tree()
     kept = stage.json("rewind", first, "--yes")

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from sidecar import errors
+from sidecar.checkpoint.apply import enforce_caps
 from sidecar.model import ABSENT, CheckpointKind, Kind, Reason, Row, State, unknown
 from sidecar.store.check import check
 from sidecar.store.workspace import Workspace
@@ -197,3 +198,32 @@ def test_nothing_is_written_after_a_transaction_that_ended_before_its_time(works
     assert (workspace.meta("first"), workspace.meta("second")) == (None, None)
     workspace.set_meta("third", 3)
     assert workspace.meta("third") == 3
+
+
+def test_what_an_evicted_message_kept_goes_at_once_where_no_late_one_could_stay(workspace: Workspace) -> None:
+    attach(workspace, "s", 1, 1)
+    change(workspace, b"a", b"first", 10)
+    message(workspace, "s", "m", 20)
+    change(workspace, b"a", b"second", 30)
+    message(workspace, "s", "n", 40)
+    change(workspace, b"a", b"third", 50)
+    with workspace.database.transaction():
+        (gone,) = enforce_caps(workspace, "s", cap=1, before_rewinds=20)
+    assert (gone.message, gone.blobs) == ("m", 1)
+    assert content_at(workspace, b"a", 20) == "unknown"
+    assert content_at(workspace, b"a", 40) == b"second"
+
+
+def test_it_stays_for_the_grace_where_another_session_has_room_for_a_late_one(workspace: Workspace) -> None:
+    attach(workspace, "s", 1, 1)
+    attach(workspace, "other", 2, 1)
+    change(workspace, b"a", b"first", 10)
+    message(workspace, "s", "m", 20)
+    message(workspace, "other", "o", 45)
+    change(workspace, b"a", b"second", 30)
+    message(workspace, "s", "n", 40)
+    with workspace.database.transaction():
+        enforce_caps(workspace, "s", cap=1, before_rewinds=20)
+    assert content_at(workspace, b"a", 20) == b"first"
+    release(workspace, 1000)
+    assert content_at(workspace, b"a", 20) == "unknown"

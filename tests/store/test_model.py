@@ -60,6 +60,7 @@ class Store(RuleBasedStateMachine):
         self.workspace = open_timeline(self.directory, self.policy)
         self.now = 1000
         self.released = 0
+        self.settled = 0  # what ended before it may have been let go of before its time
         self.caps: dict[str, int] = {}
         self.versions: dict[bytes, list[Version]] = {path: [] for path in PATHS}
         self.instants: dict[tuple[str, str], Instant] = {}
@@ -116,6 +117,9 @@ class Store(RuleBasedStateMachine):
     def message(self, session: str, late: int, rewind: bool) -> None:
         at = max(self.tick() - late, self.released)
         kind = CheckpointKind.BEFORE_REWIND if rewind else CheckpointKind.MESSAGE
+        newer = sum(self.instants[key].at > at for key in self._of(session))
+        if rewind or newer < self.caps[session]:
+            at = max(at, self.settled)
         self.remember(session, f"m{self.now}", at, kind)
         self.enforce(session)
 
@@ -162,8 +166,24 @@ class Store(RuleBasedStateMachine):
         instant.live = False
         self.imported.pop(key, None)
         if instant.timeline:
+            settled = self.settled_until()
+            self.settled = max(self.settled, settled)
             for versions in self.versions.values():
-                versions[:] = [v for v in versions if v.end is None or v.end > self.released or self.needed(v)]
+                versions[:] = [
+                    v
+                    for v in versions
+                    if v.end is None
+                    or not v.start <= instant.at < v.end <= max(self.released, settled)
+                    or self.needed(v)
+                ]
+
+    def settled_until(self) -> int:
+        """Give the instant before which no late message could stay, whichever session it is of."""
+        ages = [
+            sorted((self.instants[key].at for key in self._of(session)), reverse=True)[cap - 1 :]
+            for session, cap in self.caps.items()
+        ]
+        return min(oldest[0] for oldest in ages) if all(ages) else 0
 
     @precondition(lambda self: any(one.live for one in self.instants.values()))
     @rule(data=st.data(), on=st.booleans())
