@@ -7,7 +7,8 @@ made before that was heard of; only then are suspects looked at and placed, toge
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from sidecar.capture.apply import CaptureOutcome, Capturer, Finding, Suspect
+from sidecar.capture.apply import CaptureOutcome, Capturer
+from sidecar.capture.look import Finding, Suspect
 from sidecar.capture.place import Evidence, Mark, is_doubtful
 from sidecar.clock import MS, SECOND, Clock
 from sidecar.policy.tables import CheckpointPolicy
