@@ -11,13 +11,14 @@ from sidecar.capture.ignore import IgnoreRules, Verdict
 from sidecar.capture.place import Evidence, Slack
 from sidecar.capture.plan import LINKED, Limits, Look, judge
 from sidecar.clock import MS, Clock
-from sidecar.fs.beneath import Blocked
+from sidecar.fs.beneath import Blocked, stat_of
 from sidecar.fs.places import Places
 from sidecar.fs.read import Gone, Linked, Unread, Whole, read_whole
-from sidecar.fs.scan import list_directory, scan
+from sidecar.fs.scan import Listing, list_directory, scan
 from sidecar.model import ABSENT, Kind, Reason, Stat, State, unknown
 from sidecar.policy.tables import CheckpointPolicy
 from sidecar.store.ledger import Known
+from sidecar.store.present import folder_trace_of, present_paths, trace_of
 from sidecar.store.workspace import Workspace
 
 
@@ -116,33 +117,52 @@ class Looker:
                 yield finding
 
     def _compare(self, evidence: Evidence, progress: Callable[[int], None]) -> Iterator[Finding]:
-        known_all = self.ledger.known_all()
-        seen: set[bytes] = set()
+        present, absent = present_paths(self.workspace.database, racy_ns=self.limits.racy)
+        unseen, unnamed = set(present), set(self.named)
+
+        def known(path: bytes) -> Known | None:
+            return self.ledger.known(path) if path in present or path in absent else None
+
         files = 0
         for listing in scan(self.root, b"", self._enter):
             prefix = listing.path + b"/" if listing.path else b""
             if listing.fault is not None or not listing.steady:  # no evidence of absence: what is known of it stands
-                seen.update(path for path in known_all if path.startswith(prefix))
+                unseen = {path for path in unseen if not path.startswith(prefix)}
             if listing.fault is not None:
                 continue
             self.rules.saw(listing.path, (name for name, _ in listing.entries))
-            folder, known = Suspect(listing.path, evidence), known_all.get(listing.path)
-            found = self._examine(folder, known, listing.stat) if listing.path else None
-            listed_at = listing.listed_at if listing.steady else None
-            yield replace(found or self._found(folder, known, None, listing.stat), listed_at=listed_at)
-            for name, stat in listing.entries:
+            verdict = self.rules.judging(listing.path)
+            if not listing.steady or present.get(listing.path) != folder_trace_of(listing.stat):
+                yield self._of_listing(Suspect(listing.path, evidence), known(listing.path), listing)
+            for name, found in listing.entries:
                 path = prefix + name
-                seen.add(path)
+                unseen.discard(path)
+                unnamed.discard(path)
+                trace = present.get(path)
+                if (
+                    trace is not None
+                    and trace == trace_of(found)
+                    and found.st_size <= self.limits.file_bytes
+                    and verdict(path, False) is Verdict.CAPTURED
+                ):
+                    files += 1
+                    continue
+                stat = stat_of(found)
                 if stat.kind is Kind.DIRECTORY and self._enter(path, stat):
                     continue  # it comes as a listing of its own
-                finding = self._examine(Suspect(path, evidence), known_all.get(path), stat)
+                finding = self._examine(Suspect(path, evidence), known(path), stat)
                 if finding is not None:
                     yield finding
                 files += 1
             progress(files)
-        gone = {path for path, known in known_all.items() if path and known.state != ABSENT} - seen
-        for path in sorted(gone | (self.named - seen - set(known_all))):
-            yield from self._examine_at(Suspect(path, evidence), known_all.get(path))
+        unseen.discard(b"")
+        for path in sorted(unseen | (unnamed - set(present) - absent)):
+            yield from self._examine_at(Suspect(path, evidence), known(path))
+
+    def _of_listing(self, suspect: Suspect, known: Known | None, listing: Listing) -> Finding:
+        found = self._examine(suspect, known, listing.stat) if suspect.path else None
+        listed_at = listing.listed_at if listing.steady else None
+        return replace(found or self._found(suspect, known, None, listing.stat), listed_at=listed_at)
 
     def _examine_at(self, suspect: Suspect, known: Known | None) -> Iterator[Finding]:
         try:
