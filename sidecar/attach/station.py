@@ -29,11 +29,13 @@ class Pending:
     count: int
     read_at: int
     listing: bool
+    gone: bool = False
+    since: int = 0
 
     def suspect(self, path: bytes) -> Suspect:
         """Turn what was gathered into something to look at."""
-        evidence = Evidence(self.proved_until, single=self.count == 1, first=self.first, last=self.last)
-        return Suspect(path, evidence, self.read_at, listing=self.listing)
+        evidence = Evidence(self.proved_until, self.count == 1, self.first, self.last, gone=self.gone)
+        return Suspect(path, evidence, self.read_at, self.listing, self.since)
 
 
 class Station:
@@ -58,9 +60,11 @@ class Station:
     def note(self, event: Event, proved_until: int) -> None:
         """Make the path of an event a suspect. `proved_until`: when all was known before this event was taken."""
         listing = event.what is What.FOLDER
+        gone = event.what in (What.REMOVED, What.MOVED_AWAY)
         old = self._pending.get(event.path)
         if old is None:
-            self._pending[event.path] = Pending(proved_until, event.position, event.position, 1, event.read_at, listing)
+            at = event.position
+            self._pending[event.path] = Pending(proved_until, at, at, 1, event.read_at, listing, gone)
             return
         known = old.last is not None and event.position > old.last
         self._pending[event.path] = replace(
@@ -69,6 +73,7 @@ class Station:
             count=old.count + 1 if known or old.last is None else old.count,
             read_at=max(old.read_at, event.read_at),
             listing=old.listing or listing,
+            gone=gone,
         )
 
     def name(self, path: bytes) -> None:
@@ -215,7 +220,15 @@ class Station:
 def _pending_again(suspect: Suspect) -> Pending:
     evidence = suspect.evidence
     count = 2  # whatever kept it from being written down may have changed it too
-    return Pending(evidence.proved_until, evidence.first, evidence.last, count, suspect.read_at, suspect.listing)
+    return Pending(
+        evidence.proved_until,
+        evidence.first,
+        evidence.last,
+        count,
+        suspect.read_at,
+        suspect.listing,
+        since=suspect.since,
+    )
 
 
 def _batches(findings: Iterable[Finding], ceiling: int) -> Iterator[tuple[list[Finding], bool]]:

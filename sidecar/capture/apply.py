@@ -61,7 +61,7 @@ class Capturer(Looker):
             if rows:
                 self.ledger.replace(path, fresh, rows, finding.stat, finding.seen_at)
                 changed.append(path)
-            elif path:
+            elif path and (fresh is not None or finding.state != ABSENT):
                 self.ledger.refresh(path, finding.stat, finding.seen_at)
             self._note_folder(finding, rows)
             if not _are_files(fresh, finding.stat) or finding.listed_at is not None:
@@ -95,7 +95,7 @@ class Capturer(Looker):
         if state is None or (fresh is not None and fresh.state == state and _was_not_written(finding, fresh)):
             return ()
         evidence, changed_at = finding.suspect.evidence, finding.changed_at
-        if evidence.single and changed_at > finding.suspect.read_at:
+        if evidence.single and changed_at > finding.suspect.read_at and not (state == ABSENT and evidence.gone):
             evidence = replace(evidence, single=False)  # it changed again after the event was read
         if fresh is None or fresh.state == ABSENT:
             folder = dirname(finding.path)
@@ -113,6 +113,10 @@ class Capturer(Looker):
                 changed_at = max(changed_at, parent.since)
                 if parent.sure:
                     evidence = replace(evidence, not_before=parent.since)
+        elif (another := _is_another_file(fresh, finding.stat)) or state == ABSENT:
+            evidence = replace(evidence, another=another)
+            if changed_at < evidence.proved_until - self.slack.before:  # a stamp that came along: it tells nothing
+                changed_at, evidence = finding.seen_at, replace(evidence, single=False)
         return place(fresh.row if fresh else None, state, changed_at, evidence, marks, self.slack)
 
     def _note_folder(self, finding: Finding, rows: tuple[Row, ...]) -> None:
@@ -136,6 +140,14 @@ def _was_not_written(finding: Finding, fresh: Known) -> bool:
 
 def _written(stat: Stat) -> tuple[object, ...]:
     return stat.kind, stat.device, stat.inode, stat.size_bytes, stat.mtime_ns
+
+
+def _is_another_file(known: Known, stat: Stat | None) -> bool:
+    """Tell whether another file has taken the place of the one that was known under its path."""
+    was = known.stat
+    if was is None or stat is None or not was.kind is stat.kind is Kind.FILE:
+        return False
+    return (was.device, was.inode) != (stat.device, stat.inode)
 
 
 def _are_files(known: Known | None, stat: Stat | None) -> bool:

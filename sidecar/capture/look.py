@@ -4,7 +4,7 @@ Nothing is written here: no transaction is open while the workspace is read. `ca
 the messages and writes them.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from sidecar.capture.ignore import IgnoreRules, Verdict
@@ -30,6 +30,7 @@ class Suspect:
     evidence: Evidence
     read_at: int = 0  # of the last event that told of it
     listing: bool = False  # a directory whose names may have changed
+    since: int = 0  # it lies in a directory that took the place of another: it is there no longer than that
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +73,10 @@ class Looker:
         """Find what became of suspects; the names of new or changed directories are followed down."""
         stack = sorted(suspects, key=lambda suspect: suspect.path, reverse=True)
         asked = {suspect.path for suspect in stack}
+        heard = frozenset(asked)
+        came: dict[bytes, int] = {}  # directories that took the place of others, and when at the earliest
         while stack:
-            suspect = stack.pop()
+            suspect = _since(stack.pop(), came)
             known = self.ledger.known(suspect.path) if suspect.path else None
             try:
                 now = self._stat(suspect.path)
@@ -81,7 +84,11 @@ class Looker:
                 yield from self._unreachable(suspect, known)
                 continue
             finding = self._examine(suspect, known, now) if suspect.path else None
-            listed_at, below = self._below(suspect, known, now, finding)
+            if finding is None and now is None and suspect.evidence.first is not None:
+                finding = self._passing(suspect, known)
+            if now is not None and _is_another_folder(known, now):
+                came[suspect.path] = max(suspect.since, now.ctime_ns)
+            listed_at, below = self._below(suspect, known, now, finding, heard)
             if listed_at is not None:
                 finding = replace(finding or self._found(suspect, known, None, now), listed_at=listed_at)
             stack.extend(reversed(below))
@@ -91,6 +98,12 @@ class Looker:
             stack.extend(Suspect(path, evidence, suspect.read_at) for path in sorted(beside))
             if finding is not None:
                 yield finding
+
+    def _passing(self, suspect: Suspect, known: Known | None) -> Finding | None:
+        """Something was heard of a path where nothing was and nothing is: it came and went."""
+        if self._verdict(suspect.path, None) is not Verdict.CAPTURED:
+            return None
+        return self._found(suspect, known, ABSENT, None)
 
     def _names_beside(self, known: Known | None, now: Stat | None) -> set[bytes]:
         """Give the names of a file with several: what happens to it is heard of at one of them alone."""
@@ -123,6 +136,7 @@ class Looker:
         def known(path: bytes) -> Known | None:
             return self.ledger.known(path) if path in present or path in absent else None
 
+        came: dict[bytes, int] = {}
         files = 0
         for listing in scan(self.root, b"", self._enter):
             prefix = listing.path + b"/" if listing.path else b""
@@ -133,7 +147,10 @@ class Looker:
             self.rules.saw(listing.path, (name for name, _ in listing.entries))
             verdict = self.rules.judging(listing.path)
             if not listing.steady or present.get(listing.path) != folder_trace_of(listing.stat):
-                yield self._of_listing(Suspect(listing.path, evidence), known(listing.path), listing)
+                was = known(listing.path)
+                if _is_another_folder(was, listing.stat):
+                    came[listing.path] = listing.stat.ctime_ns
+                yield self._of_listing(Suspect(listing.path, evidence), was, listing)
             for name, found in listing.entries:
                 path = prefix + name
                 unseen.discard(path)
@@ -150,14 +167,14 @@ class Looker:
                 stat = stat_of(found)
                 if stat.kind is Kind.DIRECTORY and self._enter(path, stat):
                     continue  # it comes as a listing of its own
-                finding = self._examine(Suspect(path, evidence), known(path), stat)
+                finding = self._examine(_since(Suspect(path, evidence), came), known(path), stat)
                 if finding is not None:
                     yield finding
                 files += 1
             progress(files)
         unseen.discard(b"")
         for path in sorted(unseen | (unnamed - set(present) - absent)):
-            yield from self._examine_at(Suspect(path, evidence), known(path))
+            yield from self._examine_at(_since(Suspect(path, evidence), came), known(path))
 
     def _of_listing(self, suspect: Suspect, known: Known | None, listing: Listing) -> Finding:
         found = self._examine(suspect, known, listing.stat) if suspect.path else None
@@ -239,8 +256,8 @@ class Looker:
         content: bytes | None = None,
     ) -> Finding:
         seen_at = self.clock.now()
-        changed_at = min(seen_at, stat.ctime_ns if stat is not None else self._parent_changed_at(suspect.path, seen_at))
-        return Finding(suspect, known, state, content, stat, changed_at, seen_at)
+        stamp = stat.ctime_ns if stat is not None else self._parent_changed_at(suspect.path, seen_at)
+        return Finding(suspect, known, state, content, stat, min(seen_at, max(stamp, suspect.since)), seen_at)
 
     def _parent_changed_at(self, path: bytes, seen_at: int) -> int:
         """Give an instant than which a removal is no later.
@@ -259,14 +276,27 @@ class Looker:
         return seen_at
 
     def _below(
-        self, suspect: Suspect, known: Known | None, now: Stat | None, finding: Finding | None
+        self,
+        suspect: Suspect,
+        known: Known | None,
+        now: Stat | None,
+        finding: Finding | None,
+        heard: Collection[bytes],
     ) -> tuple[int | None, list[Suspect]]:
-        """Give the suspects that follow from a directory: its names, and what is gone from it."""
+        """Give the suspects that follow from a directory: its names, and what is gone from it.
+
+        Nothing but its going happened to what went with a directory, unless more was `heard`.
+        """
         path, evidence = suspect.path, replace(suspect.evidence, single=False, last=None)
         was_folder = not path or (known is not None and known.state.kind is Kind.DIRECTORY)
         if now is None or now.kind is not Kind.DIRECTORY or (path and self._verdict(path, now) is not Verdict.CAPTURED):
             gone = self.ledger.known_below(path) if was_folder and finding is not None else {}
-            return None, [Suspect(child, evidence) for child in gone if b"/" not in child[len(path) + 1 :]]
+            single = suspect.evidence.single
+            return None, [
+                Suspect(child, replace(evidence, single=single and child not in heard), suspect.read_at)
+                for child in gone
+                if b"/" not in child[len(path) + 1 :]
+            ]
         known_stat = known.stat if known is not None else None
         same_folder = was_folder and (not path or (known_stat is not None and known_stat.inode == now.inode))
         if same_folder and not suspect.listing:
@@ -281,6 +311,24 @@ class Looker:
             names |= {name for name in here if b"/" not in name}
         below = [Suspect(prefix + name, evidence, suspect.read_at) for name in sorted(names)]
         return listing.listed_at if listing.steady else None, below
+
+
+def _since(suspect: Suspect, came: Mapping[bytes, int]) -> Suspect:
+    """Say of a suspect since when it can be there at most: since the directories above it are."""
+    since, path = suspect.since, suspect.path
+    while came and path:
+        path = dirname(path)
+        since = max(since, came.get(path, 0))
+    if since == suspect.since:
+        return suspect
+    return replace(suspect, since=since, evidence=replace(suspect.evidence, single=False))
+
+
+def _is_another_folder(known: Known | None, now: Stat) -> bool:
+    """Tell whether a directory has taken the place of the one that was known under its path."""
+    was = known.stat if known is not None else None
+    folders = was is not None and was.kind is now.kind is Kind.DIRECTORY
+    return folders and was is not None and (was.device, was.inode) != (now.device, now.inode)
 
 
 def dirname(path: bytes) -> bytes:
