@@ -95,8 +95,8 @@ class Capturer(Looker):
         if state is None or (fresh is not None and fresh.state == state and _was_not_written(finding, fresh)):
             return ()
         evidence, changed_at = finding.suspect.evidence, finding.changed_at
-        if evidence.single and changed_at > finding.suspect.read_at and not (state == ABSENT and evidence.gone):
-            evidence = replace(evidence, single=False)  # it changed again after the event was read
+        if changed_at > finding.suspect.read_at and not (state == ABSENT and evidence.gone):
+            evidence = replace(evidence, single=False, last=None)  # it changed again after the event was read
         if fresh is None or fresh.state == ABSENT:
             folder = dirname(finding.path)
             parent = above.get(folder)

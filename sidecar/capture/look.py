@@ -4,7 +4,7 @@ Nothing is written here: no transaction is open while the workspace is read. `ca
 the messages and writes them.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from sidecar.capture.ignore import IgnoreRules, Verdict
@@ -73,7 +73,7 @@ class Looker:
         """Find what became of suspects; the names of new or changed directories are followed down."""
         stack = sorted(suspects, key=lambda suspect: suspect.path, reverse=True)
         asked = {suspect.path for suspect in stack}
-        heard = frozenset(asked)
+        heard = {suspect.path: suspect.evidence for suspect in stack}
         came: dict[bytes, int] = {}  # directories that took the place of others, and when at the earliest
         while stack:
             suspect = _since(stack.pop(), came)
@@ -281,7 +281,7 @@ class Looker:
         known: Known | None,
         now: Stat | None,
         finding: Finding | None,
-        heard: Collection[bytes],
+        heard: Mapping[bytes, Evidence],
     ) -> tuple[int | None, list[Suspect]]:
         """Give the suspects that follow from a directory: its names, and what is gone from it.
 
@@ -291,9 +291,9 @@ class Looker:
         was_folder = not path or (known is not None and known.state.kind is Kind.DIRECTORY)
         if now is None or now.kind is not Kind.DIRECTORY or (path and self._verdict(path, now) is not Verdict.CAPTURED):
             gone = self.ledger.known_below(path) if was_folder and finding is not None else {}
-            single = suspect.evidence.single
+            evidence = replace(evidence, single=suspect.evidence.single)
             return None, [
-                Suspect(child, replace(evidence, single=single and child not in heard), suspect.read_at)
+                Suspect(child, _together(evidence, heard.get(child)), suspect.read_at)
                 for child in gone
                 if b"/" not in child[len(path) + 1 :]
             ]
@@ -309,8 +309,18 @@ class Looker:
         if was_folder and listing.steady:
             here = {child[len(prefix) :] for child in self.ledger.known_below(path)}
             names |= {name for name in here if b"/" not in name}
-        below = [Suspect(prefix + name, evidence, suspect.read_at) for name in sorted(names)]
+        paths = [prefix + name for name in sorted(names)]
+        below = [Suspect(child, _together(evidence, heard.get(child)), suspect.read_at) for child in paths]
         return listing.listed_at if listing.steady else None, below
+
+
+def _together(evidence: Evidence, heard: Evidence | None) -> Evidence:
+    """Join what a directory's events say of a path in it with what the path's own do."""
+    if heard is None:
+        return evidence
+    first = None if evidence.first is None or heard.first is None else min(evidence.first, heard.first)
+    proved = min(evidence.proved_until, heard.proved_until)
+    return replace(evidence, proved_until=proved, first=first, single=False, gone=False)
 
 
 def _since(suspect: Suspect, came: Mapping[bytes, int]) -> Suspect:

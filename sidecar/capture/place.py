@@ -175,7 +175,7 @@ def _place_removal(
     for mark in marks:
         verdict = order(evidence, mark, slack)
         near = mark.at - slack.before <= latest <= mark.at + slack.after
-        if verdict is Order.BEFORE and (near or earliest <= mark.at < latest):
+        if verdict is Order.BEFORE and evidence.gone and (near or earliest <= mark.at < latest):
             latest = min(latest, mark.at)
             earliest = min(earliest, latest)
         elif verdict is Order.AFTER and (near or earliest <= mark.at):

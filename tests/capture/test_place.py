@@ -118,7 +118,8 @@ def test_a_new_path_of_a_folder_never_listed_is_unknown_before():
         (Evidence(T - 50 * MS, True, 3, 3), [Mark(T)], UNSTABLE),  # its going was not heard of: what was?
         (Evidence(T - 50 * MS), [Mark(T)], UNSTABLE),  # and was perhaps written before it went
         (Evidence(T - 50 * MS, first=3, last=8), [Mark(T, 5, 5, T + MS)], UNSTABLE),
-        (Evidence(T - 50 * MS, first=3, last=3), [Mark(T, 5, 5, T + MS)], ABSENT),  # the order says: before
+        (Evidence(T - 50 * MS, first=3, last=3, gone=True), [Mark(T, 5, 5, T + MS)], ABSENT),  # the order says: before
+        (Evidence(T - 50 * MS, first=3, last=3), [Mark(T, 5, 5, T + MS)], UNSTABLE),  # of another thing that happened
         (Evidence(T - 50 * MS, True, 3, 3, gone=True), [Mark(T, 5, 5, T + 90 * MS)], A),  # only before a late append
         (Evidence(T - 50 * MS, first=6, last=6), [Mark(T, 5, 5)], A),
         (Evidence(T - 50 * MS, covered=False), [Mark(T)], UNKNOWN_THEN),
