@@ -1,4 +1,4 @@
-"""What came and went before anybody could read it is unknown; what stood at a message stays, whatever comes after it."""
+"""What came and went before anybody could read it is unknown; what stood at a message stays, whatever follows it."""
 
 import os
 import shutil
