@@ -15,6 +15,7 @@ from sidecar.clock import format_iso
 from sidecar.model import Checkpoint, CheckpointKind, Kind, Origin, Row, State
 from sidecar.rewind.origin import origin_of
 from sidecar.store.blobs import Damaged
+from sidecar.store.outage import unwatched_since, was_perhaps_there
 from sidecar.store.workspace import Workspace, every_workspace, open_containing
 
 EMPTY: dict[str, Any] = {
@@ -149,10 +150,11 @@ def _show_file(workspace: Workspace, checkpoint: Checkpoint, path: bytes) -> int
 def state_then(workspace: Workspace, checkpoint: Checkpoint, path: bytes) -> State | None:
     """Give what a path was at a checkpoint, from the timeline or else from the agent's own history."""
     if checkpoint.timeline:
-        state = workspace.ledger.state_at(path, checkpoint.at)
-        gone = state is not None and workspace.ledger.gone_about(path, checkpoint.at)
-        if state is not None and state.kind is not Kind.UNKNOWN and not gone:
-            return state
+        row = workspace.ledger.row_at(path, checkpoint.at)
+        gone = row is not None and workspace.ledger.gone_about(path, checkpoint.at)
+        perhaps = was_perhaps_there(row, unwatched_since(workspace, checkpoint))
+        if row is not None and row.state.kind is not Kind.UNKNOWN and not gone and not perhaps:
+            return row.state
     told = {one.path: one.state for one in workspace.instants.imported(checkpoint.session, checkpoint.message)}
     return told.get(path)
 

@@ -8,6 +8,7 @@ from sidecar.fs.places import Places
 from sidecar.model import ABSENT, Checkpoint, Kind, Reason, Row, Stat, State, unknown
 from sidecar.rewind.apply import FOLDER_MODE
 from sidecar.rewind.plan import Candidate, Never
+from sidecar.store.outage import unwatched_since, was_perhaps_there
 from sidecar.store.workspace import Workspace
 
 _UNSURE = (Reason.UNSTABLE, Reason.UNKNOWN_THEN)
@@ -29,10 +30,10 @@ class Gatherer:
         told = {i.path: i for i in self.workspace.instants.imported(checkpoint.session, checkpoint.message)}
         found: dict[bytes, Candidate] = {}
         if checkpoint.timeline:
+            unwatched = unwatched_since(self.workspace, checkpoint)
             for change in self.workspace.ledger.changed_after(checkpoint.at):
-                found[change.path] = self._candidate(
-                    change.path, change.then.state if change.then else None, change.then, change.now
-                )
+                then = None if was_perhaps_there(change.then, unwatched) else change.then
+                found[change.path] = self._candidate(change.path, then.state if then else None, then, change.now)
         for path, imported in told.items():
             mine = found.get(path)
             if checkpoint.timeline and (mine is None or not _unsure(mine.then)):

@@ -126,6 +126,11 @@ class Ledger:
 
     def state_at(self, path: bytes, at: int) -> State | None:
         """Give what a path was at an instant; None where no row says."""
+        row = self.row_at(path, at)
+        return None if row is None else row.state
+
+    def row_at(self, path: bytes, at: int) -> Row | None:
+        """Give the row that an instant lies in."""
         row = self.database.one(
             f"SELECT {_ROW.format('v')} FROM version v JOIN path p ON p.id = v.path "
             "WHERE p.name = ? AND v.from_at <= ? AND (v.to_at IS NULL OR v.to_at > ?)",
@@ -133,7 +138,7 @@ class Ledger:
             at,
             at,
         )
-        return None if row is None else _row(row).state
+        return None if row is None else _row(row)
 
     def changed_after(self, at: int) -> list[Change]:
         """Give every path with a row that begins after an instant, in the order of paths.

@@ -159,3 +159,40 @@ def test_a_message_of_the_outage_is_told_as_such(tmp_path):
     answer, _ = say(stage, "show", f"{messages[0]}:once.txt")
     assert answer.code == 1
     assert "nobody knows" in answer.err
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known", "never-seen"])
+def test_what_came_and_went_in_an_outage_was_perhaps_there(tmp_path, known):
+    """A path that was absent before and after it may have been there at a message: nobody removes it for that."""
+    stage = Stage(tmp_path)
+    stage.write("other.txt", "other\n")
+    if known:
+        stage.write("passing.txt", "first\n")
+    truth = Truth(stage)
+    with stage.watching() as watcher:
+        seen = truth.prompt("while it is watched")
+        watcher.checkpoint(seen)
+        if known:
+            os.unlink(stage.project / "passing.txt")
+        stage.session.say()
+        time.sleep(PAUSE_S)
+    stage.write("passing.txt", "in the outage\n")
+    time.sleep(PAUSE_S)
+    unseen = truth.prompt("while nobody watches")
+    time.sleep(PAUSE_S)
+    os.unlink(stage.project / "passing.txt")
+    stage.session.say()
+    stage.attach_once()
+    with stage.watching() as watcher:
+        later = truth.prompt("watched again")
+        watcher.checkpoint(later)
+        stage.write("passing.txt", "later\n")
+        stage.session.say()
+        time.sleep(PAUSE_S)
+        watcher.checkpoint(truth.prompt("the last one"))
+        assert f"{unseen} passing.txt" in truth.prove()
+        told = stage.json("rewind", unseen, "--all", "--yes")
+        assert {"path": "passing.txt", "reason": "unknown-then"} in told["kept"]
+        assert (stage.project / "passing.txt").read_text() == "later\n"
+        stage.json("rewind", later, "--yes")
+        assert not (stage.project / "passing.txt").exists()
