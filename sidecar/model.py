@@ -119,6 +119,11 @@ class Row:
     changed_lo: int  # the earliest and
     changed_at: int  # the latest instant at which the change that began it was made
 
+    @property
+    def ends_knowledge(self) -> bool:
+        """Tell whether it begins with no change, but because nobody looks at the path any more."""
+        return self.state.reason is Reason.UNKNOWN_THEN and self.changed_at == 0
+
 
 def unknown(reason: Reason) -> State:
     """Make the state of a path about which we cannot say what it was."""

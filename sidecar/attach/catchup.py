@@ -11,8 +11,10 @@ from sidecar.attach.follower import Follower, Window
 from sidecar.attach.history import import_history
 from sidecar.attach.settings import Settings
 from sidecar.attach.station import Station
+from sidecar.attach.wide import remember_mode, remembered_mode, unsafe_root
 from sidecar.capture.apply import Capturer
 from sidecar.capture.ignore import IgnoreRules, Verdict, excluded_within, outer_files
+from sidecar.capture.named import NamedCapturer
 from sidecar.capture.place import Mark
 from sidecar.errors import NoTranscript, NoWorkspace
 from sidecar.fs.beneath import Blocked, Root
@@ -24,7 +26,10 @@ from sidecar.store.workspace import Workspace
 
 
 def make_capturer(workspace: Workspace, places: Places, settings: Settings) -> Capturer:
-    """Make the one that reads a workspace's files, with the rules of what it leaves out."""
+    """Make the one that reads a workspace's files, with the rules of what it leaves out.
+
+    Where the workspace is remembered as too wide it reads only what tool calls name.
+    """
     ceiling, root = settings.ignore.limits.ignore_file_bytes, places.root.path
 
     def read(path: bytes) -> bytes | None:
@@ -45,7 +50,8 @@ def make_capturer(workspace: Workspace, places: Places, settings: Settings) -> C
 
     excluded = never_captured(workspace, places, settings)
     rules = IgnoreRules(settings.ignore, read, excluded, outer_files(root, read_above))
-    capturer = Capturer(workspace, places, rules, settings.checkpoints, settings.clock)
+    kind = Capturer if remembered_mode(workspace) is None else NamedCapturer
+    capturer = kind(workspace, places, rules, settings.checkpoints, settings.clock)
     capturer.named.update(workspace.turns.edits())
     return capturer
 
@@ -121,8 +127,12 @@ def _as_heard(item: News, follower: Follower) -> News:
 def catch_up(workspace: Workspace, places: Places, settings: Settings, *, evict: bool = True) -> None:
     """Read every known session's transcript to its end and compare the whole tree with what is known.
 
+    Of a workspace that is too wide: only the paths that tool calls name.
     Not `evict`: newer messages drop no older one yet, which may be what somebody is about to go back to.
     """
+    why = unsafe_root(workspace.root, settings)
+    if why is not None:
+        remember_mode(workspace, why, settings.clock.now())
     station = Station(workspace, make_capturer(workspace, places, settings), settings.checkpoints, settings.clock)
     now = settings.clock.now()
     writers = []

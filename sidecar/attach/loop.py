@@ -20,11 +20,13 @@ from sidecar.attach.asking import answer, cookie_folder, questions
 from sidecar.attach.catchup import digest_news
 from sidecar.attach.digest import Digest, DigestOutcome, News
 from sidecar.attach.follower import Follower
-from sidecar.attach.room import Room, open_room, refuse_unsafe
+from sidecar.attach.room import Room, open_room, refuse_private
 from sidecar.attach.settings import Settings
+from sidecar.attach.station import EXTEND_AFTER
+from sidecar.attach.wide import EDITED_ONLY
 from sidecar.capture.ignore import is_rule_file
 from sidecar.checkpoint.apply import enforce_caps, remember_state
-from sidecar.clock import MS, SECOND, format_iso
+from sidecar.clock import MS, format_iso
 from sidecar.ids import BASELINE
 from sidecar.model import CheckpointKind, SessionFound, UserMessage
 from sidecar.store.home import identify, open_home
@@ -88,6 +90,8 @@ class Sidecar:
         self.rooms[room.workspace.key] = room
         if room.lock is not None:
             self._begin_capture(room, progress)
+        else:
+            self._warn_if_wide(room)
         return room
 
     def _key_of(self, directory: str) -> str | None:
@@ -100,9 +104,14 @@ class Sidecar:
         started = time.monotonic_ns()
         watcher = self._open_watcher(room.workspace.home) if self._watching else None
         room.begin_capture(watcher, progress)
+        self._warn_if_wide(room)
         if self.watcher is not None:
             self._round([], 0.0)
         self._announce_ready(room, started)
+
+    def _warn_if_wide(self, room: Room) -> None:
+        if room.wide is not None:
+            self.warn("unsafe-root", f"The tree {room.workspace.root} is not captured: {room.wide}. {EDITED_ONLY}")
 
     def _announce_ready(self, room: Room, started: int) -> None:
         files, size = room.workspace.ledger.count_files()
@@ -128,7 +137,7 @@ class Sidecar:
 
         Refuses (Busy) where another process follows it.
         """
-        refuse_unsafe(directory, self.settings)
+        refuse_private(directory, self.settings)
         home = open_home(create=True)
         lock = owner.own_session(home or "", found.session)
         self.announce("attached", session=found.session, workspace=os.path.realpath(directory), agent=found.agent)
@@ -237,9 +246,12 @@ class Sidecar:
             room.look_if_due()
 
     def _take_over(self, room: Room) -> None:
+        if room.was_replaced():
+            self._leave(room)
         started = time.monotonic_ns()
         if room.take_over(self.watcher):
             self.warn("owner", f"The capturer of {room.workspace.root} ended; this process takes over.")
+            self._warn_if_wide(room)
             self._announce_ready(room, started)
 
     def _drain(self, timeout_s: float, *, needed: bool) -> None:
@@ -257,8 +269,8 @@ class Sidecar:
                 room.lost = room.lost or room.lock is not None
         self._hear(watcher.take(timeout_s), before)
         for room in self.rooms.values():
-            if room.lock is not None and not room.lost:
-                room.station.prove(watcher.drained_at, extend_after=SECOND * 10)
+            if room.lock is not None and not room.lost and room.place is not None:
+                room.station.prove(watcher.drained_at, extend_after=EXTEND_AFTER)
 
     def _hear(self, events: list[Event | Lost], proved_until: int) -> None:
         for event in events:
@@ -290,14 +302,17 @@ class Sidecar:
             if room.place is None or (lost.place is not None and lost.place.number != room.place.number):
                 continue
             if lost.why is Why.ROOT_REPLACED:
-                room.leave()
-                room.station.end_coverage()
-                self.warn("root-replaced", f"The workspace {room.workspace.root} was removed or replaced.")
+                self._leave(room)
                 continue
             code = {Why.WATCH_LIMIT: "watch-limit", Why.INSTANCE_LIMIT: "watch-limit"}.get(lost.why, "lost")
             if lost.why is not Why.POLL:
                 self.warn(code, f"Events of {room.workspace.root} were lost ({lost.why}); it is looked at again.")
             room.lost = True
+
+    def _leave(self, room: Room) -> None:
+        room.leave()
+        room.station.end_coverage()
+        self.warn("root-replaced", f"The workspace {room.workspace.root} was removed or replaced.")
 
     def _write(self, rooms: Iterable[Room], news: dict[str, list[News]]) -> None:
         for room in rooms:

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from sidecar import errors
 from sidecar.agents import registry
 from sidecar.attach import owner
-from sidecar.attach.asking import ask_capturer
+from sidecar.attach.asking import ask_capturer, questions
 from sidecar.attach.catchup import make_capturer, never_captured
 from sidecar.attach.digest import Digest
 from sidecar.attach.follower import Follower
 from sidecar.attach.rescue import put_in_order
 from sidecar.attach.settings import Settings
-from sidecar.attach.station import Station
+from sidecar.attach.station import EXTEND_AFTER, Station
+from sidecar.attach.wide import remember_mode, remembered_mode, too_much, unsafe_root
 from sidecar.capture.ignore import Verdict
 from sidecar.clock import SECOND
 from sidecar.fs.beneath import Root
@@ -33,6 +34,7 @@ class Room:
     station: Station
     settings: Settings
     lock: FileLock | None  # None: another process captures
+    wide: str | None  # why the tree is not captured; None: it is
     place: Place | None = None
     asks: Place | None = None
     followers: dict[str, Follower] = field(default_factory=dict)
@@ -57,10 +59,24 @@ class Room:
         for digest in self.digests.values():
             digest.unprotected = True
 
+    def was_replaced(self) -> bool:
+        """Tell whether another directory has taken the place of one that no event tells of."""
+        captures = self.lock is not None and not self.gone
+        return captures and self.wide is not None and not self.places.root.same_place()
+
     def begin_capture(self, watcher: Watcher | None, progress: Callable[[int], None]) -> None:
-        """Watch first, then scan: what changes meanwhile is heard of."""
+        """Watch first, then scan: what changes meanwhile is heard of.
+
+        Of a tree that is too wide nothing is watched, and only what tool calls name is looked at.
+        """
+        rules = self.station.capturer.rules
+        why = unsafe_root(self.workspace.root, self.settings) or too_much(self.places.root, rules, self.settings)
+        remember_mode(self.workspace, why, self.settings.clock.now())
+        self.wide = why
+        self.station.capturer = make_capturer(self.workspace, self.places, self.settings)
         if watcher is not None:
-            self.place = watcher.add_tree(self.places.root.path, self.prunes)
+            if why is None:
+                self.place = watcher.add_tree(self.places.root.path, self.prunes)
             self.asks = watcher.add_folder(os.fsencode(self.workspace.database.asks), modify=False)
         watched_from = self.settings.clock.now()
         last = self.workspace.ledger.coverage_end()
@@ -83,6 +99,8 @@ class Room:
                 ask_capturer(self.workspace, answer_ms=self.settings.checkpoints.time.capture_answer_ms)
                 with self.workspace.database.transaction():
                     finish()
+        elif self.wide is not None:
+            self._look_at_named(finish)
         elif self.lost or self.rules_changed:
             self._look_again(finish, watcher)
         elif has_message and self.station.small:
@@ -90,6 +108,14 @@ class Room:
             self.station.rescan(finish)
         elif finish is not None or self.station.busy:
             self.station.write_down(finish, unstable=has_message)
+
+    def _look_at_named(self, finish: Callable[[], None] | None) -> None:
+        """Look at what tool calls named: each time where that costs little, else where somebody waits for it."""
+        pause = self.settings.watch.rescan.degraded_period_s * SECOND
+        due = self.settings.clock.now() >= self.station.scanned_at + pause
+        if finish is not None or self.station.small or due or questions(self.workspace):
+            self.station.look_at_named(finish, extend_after=EXTEND_AFTER)
+        self.lost = False
 
     def _look_again(self, finish: Callable[[], None] | None, watcher: Watcher | None) -> None:
         """Events were missed: nothing is claimed of the time since the last proof; the tree says what is now."""
@@ -129,7 +155,8 @@ class Room:
 
     def look_if_due(self) -> None:
         """Look at the whole tree now and then, although events are heard."""
-        if self.lock is not None and not self.gone and self.settings.clock.now() >= self.rescan_after:
+        due = self.settings.clock.now() >= self.rescan_after
+        if due and self.lock is not None and not self.gone and self.wide is None:
             self.station.rescan()
             self._rescan_later()
 
@@ -154,7 +181,7 @@ def open_room(directory: str, settings: Settings, prepare: Callable[[Workspace],
 
     `prepare` writes down who is to be followed, before anything is looked at: a transcript is never captured.
     """
-    refuse_unsafe(directory, settings)
+    refuse_private(directory, settings)
     workspace = open_for_root(directory, settings.checkpoints, create=True)
     assert workspace is not None
     prepare(workspace)
@@ -163,15 +190,12 @@ def open_room(directory: str, settings: Settings, prepare: Callable[[Workspace],
     places = Places(Root.open(directory))
     put_in_order(workspace, places, settings)
     station = Station(workspace, make_capturer(workspace, places, settings), settings.checkpoints, settings.clock)
-    return Room(workspace, places, station, settings, owner.own_capture(workspace))
+    return Room(workspace, places, station, settings, owner.own_capture(workspace), remembered_mode(workspace))
 
 
-def refuse_unsafe(directory: str, settings: Settings) -> None:
-    """Refuse a root that is too wide to be captured as a tree."""
+def refuse_private(directory: str, settings: Settings) -> None:
+    """Refuse a root in which nothing is ever captured."""
     real = os.path.realpath(directory)
-    wide = {os.path.realpath(os.path.expanduser(root)) for root in settings.ignore.unsafe.roots}
-    if real in wide:
-        raise errors.NoWorkspace(path=directory, why="it is too wide a place to be captured as a tree")
     store = os.path.realpath(home_directory())
     agents = {place for agent in registry().values() for place in agent.private_places(settings.environ)}
     if real == store or real.startswith(store.rstrip("/") + "/") or real in map(os.path.realpath, agents):

@@ -6,6 +6,7 @@ made before that was heard of; only then are suspects looked at and placed, toge
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from sidecar.capture.apply import CaptureOutcome, Capturer
 from sidecar.capture.look import Finding, Suspect
@@ -17,6 +18,7 @@ from sidecar.store.workspace import Workspace
 from sidecar.watch import Event, What
 
 MARKS_KEPT = 60 * SECOND
+EXTEND_AFTER = 10 * SECOND  # a proof of the past this much longer is worth a commit
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +113,15 @@ class Station:
         evidence = Evidence(proved_until, covered=covered)
 
         def count(files: int) -> None:
-            self._files = files
+            self._count(files)
             progress(files)
 
         outcome = self._write(self.capturer.survey(evidence, count, until), finish)
         self.scanned_at = started
         return outcome
+
+    def _count(self, files: int) -> None:
+        self._files = files
 
     def write_down(self, finish: Callable[[], None] | None = None, *, unstable: bool = False) -> CaptureOutcome:
         """Look at all suspects and write down what became of them; `finish` joins the last transaction.
@@ -137,6 +142,20 @@ class Station:
         """
         until = self.proved_until - self.policy.time.before_slack_ms * MS
         return self.survey(covered=True, proved_until=self.scanned_at, until=until, finish=finish)
+
+    def look_at_named(self, finish: Callable[[], None] | None, *, extend_after: int) -> None:
+        """Look at the paths that tool calls named, where nothing else is captured and no event tells of a change.
+
+        Nothing is claimed of the time since the look before, but that it was proved until then.
+        """
+        started = self.clock.now()
+        findings = self.capturer.survey(Evidence(self.scanned_at, covered=False), self._count)
+        first = next(findings, None)
+        if first is not None or finish is not None:
+            self._write(chain(() if first is None else (first,), findings), finish)
+        self._pending, self._unstable = {}, {}  # all of them are looked at the next time
+        self.scanned_at = started
+        self.prove(started, extend_after=extend_after)
 
     def _write(self, findings: Iterator[Finding], finish: Callable[[], None] | None) -> CaptureOutcome:
         changed: list[bytes] = []

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from sidecar.agents import registry
 from sidecar.attach import owner
 from sidecar.attach.settings import Settings
+from sidecar.attach.wide import EDITED_ONLY, remembered_mode
 from sidecar.store.workspace import Workspace
 
 
@@ -46,10 +47,13 @@ def standing_of(workspace: Workspace, settings: Settings) -> Standing:
     )
     stored = int(workspace.database.one("SELECT bytes FROM tally")[0])
     rescans = workspace.meta("rescans")
+    wide = remembered_mode(workspace)
     sessions = []
     for row in workspace.instants.sessions():
         follower = owner.session_owner(workspace.home, row.session)
         why = _why_not(settings, row.transcript, follower is not None, capturing is not None)
+        if why is None and wide is not None:
+            why = f"only the paths that tool calls name are captured: {wide}"
         count = len(workspace.instants.checkpoints(row.session))
         sessions.append(
             SessionStanding(
@@ -87,6 +91,9 @@ def _why_not(settings: Settings, transcript: str, followed: bool, captured: bool
 
 def _warnings(workspace: Workspace, settings: Settings) -> list[str]:
     warnings = []
+    wide = remembered_mode(workspace)
+    if wide is not None:
+        warnings.append(f"The tree {workspace.root} is not captured: {wide}. {EDITED_ONLY}")
     if workspace.rewinds.journal() is not None:
         warnings.append("A rewind was interrupted; the next rewind or undo puts it in order.")
     if not os.path.isdir(workspace.root):

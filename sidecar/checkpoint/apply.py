@@ -43,7 +43,8 @@ def close_message(workspace: Workspace, session: str, uuid: str, at: int, *, tim
         files, unstable = len(workspace.instants.imported(session, uuid)), 0
     else:
         before = workspace.instants.previous(session, at)
-        files = len({path for path, _ in workspace.ledger.changed_between(before, at)}) if before is not None else 0
+        changes = workspace.ledger.changed_between(before, at) if before is not None else []
+        files = len({path for path, row in changes if not row.ends_knowledge})
         unstable = workspace.ledger.count_unstable(at)
     workspace.instants.close(session, uuid, files=files, unstable=unstable)
     return files, unstable

@@ -180,6 +180,8 @@ def _changed(workspace: Workspace, checkpoint: Checkpoint, settings: Settings) -
     last: dict[bytes, Row] = dict(workspace.ledger.changed_between(before, checkpoint.at))
     files = []
     for path, row in sorted(last.items()):
+        if row.ends_knowledge:
+            continue
         old = workspace.ledger.state_at(path, before)
         origin = origin_of(
             row, after=-1, session=checkpoint.session, turns=people.turns, edits=people.edits.get(path, ())

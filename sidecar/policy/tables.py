@@ -20,6 +20,8 @@ class CheckpointLimits:
 
     before_rewind: int
     file_bytes: int
+    tree_files: int
+    tree_bytes: int
     small_ignored_bytes: int
     scan_files: int
     inline_bytes: int
@@ -86,6 +88,7 @@ class CredentialNames:
 class UnsafeRoots:
     """Places that are too wide to be captured as a whole tree."""
 
+    mount_points: bool  # every mount point is one
     roots: tuple[str, ...]  # absolute, or `~` for the home directory; these folders themselves, not what is below them
 
 

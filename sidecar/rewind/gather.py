@@ -119,6 +119,8 @@ class Gatherer:
             mine = found.get(folder)
             if known is None or known.state.kind in (Kind.DIRECTORY, Kind.ABSENT) or (mine and not _unsure(mine.then)):
                 continue
+            if known.state.reason is Reason.UNKNOWN_THEN:  # whoever carries it out sees what stands there
+                continue
             then = State(Kind.DIRECTORY, mode=FOLDER_MODE)
             yield self._candidate(folder, then, None, known.row)
 

@@ -118,7 +118,7 @@ def plan_rewind(
             links.add(candidate.path)
         elif decided is not None:
             kept[candidate.path] = decided
-    _keep_what_is_in_the_way(actions, kept, links, {c.path for c in asked if c.path in kept and c.now.kind in _SOLID})
+    _keep_what_is_in_the_way(actions, kept, links, {c.path for c in asked if c.path in kept and _is_solid(c.now)})
     _keep_folders_in_use(actions, kept, links)
     return RewindPlan(tuple(_in_order(actions.values())), tuple(sorted(kept.items())), tuple(sorted(links)))
 
@@ -146,12 +146,18 @@ class _Link:
 
 
 _LINK = _Link()
-_SOLID = (Kind.FILE, Kind.LINK, Kind.UNKNOWN)  # nothing can lie below one
+
+
+def _is_solid(now: State) -> bool:
+    """Tell whether nothing can lie below what is there, as far as anybody looked."""
+    return now.kind in (Kind.FILE, Kind.LINK, Kind.UNKNOWN) and now.reason is not Reason.UNKNOWN_THEN
 
 
 def _decide(candidate: Candidate, wish: Wish, people: People) -> Action | Reason | _Link | None:  # noqa: PLR0911
     then, now = candidate.then, candidate.now
     if then == now:
+        return None
+    if _is_beyond_us(candidate) and not wish.only:
         return None
     if then is None or then.kind is Kind.UNKNOWN:
         if now.kind is Kind.UNKNOWN and now.reason is Reason.IGNORED:
@@ -174,6 +180,12 @@ def _decide(candidate: Candidate, wish: Wish, people: People) -> Action | Reason
     if candidate.missing:
         return Reason.BLOB_MISSING
     return Action(_what(then, now), candidate.path, now, then, candidate.then_row)
+
+
+def _is_beyond_us(candidate: Candidate) -> bool:
+    """Tell whether all that happened to a path is that nobody has looked at it since the tree became too wide."""
+    then, now = candidate.then_row, candidate.now_row
+    return then is not None and now is not None and now.ends_knowledge and then.to_at == now.from_at
 
 
 def _somebody_elses(candidate: Candidate, wish: Wish, people: People) -> Reason | None:
