@@ -134,6 +134,7 @@ def catch_up(workspace: Workspace, places: Places, settings: Settings, *, evict:
     if why is not None:
         remember_mode(workspace, why, settings.clock.now())
     station = Station(workspace, make_capturer(workspace, places, settings), settings.checkpoints, settings.clock)
+    station.budget.free = True
     now = settings.clock.now()
     writers = []
     for row in workspace.instants.sessions():

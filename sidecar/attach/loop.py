@@ -105,6 +105,7 @@ class Sidecar:
         watcher = self._open_watcher(room.workspace.home) if self._watching else None
         room.begin_capture(watcher, progress)
         self._warn_if_wide(room)
+        self._warn_if_over_budget(room)
         if self.watcher is not None:
             self._round([], 0.0)
         self._announce_ready(room, started)
@@ -112,6 +113,10 @@ class Sidecar:
     def _warn_if_wide(self, room: Room) -> None:
         if room.wide is not None:
             self.warn("unsafe-root", f"The tree {room.workspace.root} is not captured: {room.wide}. {EDITED_ONLY}")
+
+    def _warn_if_over_budget(self, room: Room) -> None:
+        for text in room.station.budget.warnings:
+            self.warn("over-budget", text)
 
     def _announce_ready(self, room: Room, started: int) -> None:
         files, size = room.workspace.ledger.count_files()
@@ -323,6 +328,7 @@ class Sidecar:
                 self._hold_back(room, fault)
                 continue
             milliseconds = (time.monotonic_ns() - started) // MS
+            self._warn_if_over_budget(room)
             if any(outcome.evicted for outcome in outcomes):
                 room.workspace.give_back()
             for outcome in outcomes:

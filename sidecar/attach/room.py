@@ -81,7 +81,9 @@ class Room:
         watched_from = self.settings.clock.now()
         last = self.workspace.ledger.coverage_end()
         first = last is None
+        self.station.budget.free = True
         self.station.survey(covered=first, proved_until=watched_from if last is None else last, progress=progress)
+        self.station.budget.free = False
         self.station.begin_coverage(watched_from)
         self.station.proved_until = watched_from
         self._rescan_later()
@@ -108,6 +110,8 @@ class Room:
             self.station.rescan(finish)
         elif finish is not None or self.station.busy:
             self.station.write_down(finish, unstable=has_message)
+        if has_message:
+            self.station.renew_budget()
 
     def _look_at_named(self, finish: Callable[[], None] | None) -> None:
         """Look at what tool calls named: each time where that costs little, else where somebody waits for it."""

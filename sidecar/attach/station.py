@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from sidecar.capture.apply import CaptureOutcome, Capturer
+from sidecar.capture.budget import Budget
 from sidecar.capture.look import Finding, Suspect
+from sidecar.capture.named import NamedCapturer
 from sidecar.capture.place import Evidence, Mark, is_doubtful
 from sidecar.clock import MS, SECOND, Clock
 from sidecar.policy.tables import CheckpointPolicy
@@ -48,6 +50,7 @@ class Station:
         self.capturer = capturer
         self.policy = policy
         self.clock = clock
+        self.budget = Budget(workspace, policy.limits)
         self.proved_until = 0  # every change before this instant was heard of
         self.scanned_at = 0
         self.coverage: int | None = None
@@ -82,6 +85,11 @@ class Station:
         """Make a path that a tool call named a suspect, now and at every look at the whole tree."""
         self.capturer.named.add(path)
         self._pending.setdefault(path, Pending(self.scanned_at, None, None, 0, 0, listing=False))
+
+    def renew_budget(self) -> None:
+        """Let a message begin a budget of its own, out of which comes first what the one before had no room for."""
+        for path in self.budget.renew():
+            self._pending.setdefault(path, Pending(self.scanned_at, None, None, 0, 0, listing=False))
 
     @property
     def small(self) -> bool:
@@ -149,10 +157,14 @@ class Station:
         Nothing is claimed of the time since the look before, but that it was proved until then.
         """
         started = self.clock.now()
+        if isinstance(self.capturer, NamedCapturer):
+            self.capturer.refused = self.budget.refused
         findings = self.capturer.survey(Evidence(self.scanned_at, covered=False), self._count)
         first = next(findings, None)
         if first is not None or finish is not None:
-            self._write(chain(() if first is None else (first,), findings), finish)
+            outcome = self._write(chain(() if first is None else (first,), findings), finish)
+            if outcome.again:
+                return  # what was seen of them is not known: nothing is proved by this look
         self._pending, self._unstable = {}, {}  # all of them are looked at the next time
         self.scanned_at = started
         self.prove(started, extend_after=extend_after)
@@ -164,7 +176,9 @@ class Station:
         total = 0
         for batch, last in _batches(findings, self.policy.batch.bytes):
             with self.workspace.blobs.writing(), self.workspace.database.transaction():
-                outcome = self.capturer.commit(batch, self._marks(batch))
+                admitted = self.budget.admit(batch)
+                outcome = self.capturer.commit(admitted, self._marks(admitted))
+                self.budget.spend()
                 if last:
                     if finish is not None:
                         finish()

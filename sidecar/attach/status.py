@@ -7,6 +7,7 @@ from sidecar.agents import registry
 from sidecar.attach import owner
 from sidecar.attach.settings import Settings
 from sidecar.attach.wide import EDITED_ONLY, remembered_mode
+from sidecar.capture.budget import count_refused
 from sidecar.store.workspace import Workspace
 
 
@@ -94,6 +95,9 @@ def _warnings(workspace: Workspace, settings: Settings) -> list[str]:
     wide = remembered_mode(workspace)
     if wide is not None:
         warnings.append(f"The tree {workspace.root} is not captured: {wide}. {EDITED_ONLY}")
+    refused = count_refused(workspace, settings.checkpoints.limits)
+    if refused:
+        warnings.append(f"{refused} files of {workspace.root} are not kept: there is no room for them in the budgets.")
     if workspace.rewinds.journal() is not None:
         warnings.append("A rewind was interrupted; the next rewind or undo puts it in order.")
     if not os.path.isdir(workspace.root):

@@ -5,7 +5,7 @@ and nothing is said of it. No event tells of a change: the state before is prove
 claimed of the time between.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import replace
 
 from sidecar.capture.apply import Capturer
@@ -20,6 +20,8 @@ _BLOCKED = unknown(Reason.UNSTORABLE)
 
 class NamedCapturer(Capturer):
     """Reads named paths, inside the workspace as outside, and nothing else."""
+
+    refused: Container[bytes] = ()  # their bytes were read, and there was no room for them
 
     def look(self, suspects: Iterable[Suspect]) -> Iterator[Finding]:
         """Find what became of suspects, as far as they were named."""
@@ -59,6 +61,8 @@ class NamedCapturer(Capturer):
         if now is not None and now.kind is Kind.DIRECTORY and not was_folder:  # nobody knows what lies in it
             same = known is not None and known.state == _BLOCKED
             return None if same else self._found(suspect, known, _BLOCKED, now)
+        if suspect.path in self.refused and _is_as_it_was(known, now):
+            return None
         return super()._examine(suspect, known, now)
 
     def _found(
@@ -77,6 +81,11 @@ class NamedCapturer(Capturer):
         if seen_before and differs and found.changed_at < proved - self.slack.before:
             return replace(found, changed_at=min(proved, found.seen_at))
         return found
+
+
+def _is_as_it_was(known: Known | None, now: Stat | None) -> bool:
+    was = known.stat if known is not None and known.state.reason is Reason.TOO_LARGE else None
+    return was is not None and now is not None and was.same_file_state(now)
 
 
 def _folders_above(path: bytes) -> Iterator[bytes]:

@@ -22,6 +22,9 @@ class CheckpointLimits:
     file_bytes: int
     tree_files: int
     tree_bytes: int
+    checkpoint_files: int
+    checkpoint_bytes: int
+    store_bytes: int
     small_ignored_bytes: int
     scan_files: int
     inline_bytes: int
