@@ -208,3 +208,34 @@ def test_the_store_and_the_agents_own_directory_are_refused_as_ever(stage: Stage
     for private in (stage.directory / "store", stage.home.root):
         answer = stage.run("watch", str(private))
         assert (answer.code, "nothing in it is captured" in answer.err) == (1, True)
+
+
+def test_few_folders_are_watched_however_many_there_are(at_home: Stage) -> None:
+    stage = at_home
+    for number in range(200):
+        stage.write(f"folder{number}/file", "mine\n")
+    with stage.watching() as watcher:
+        turn(stage, watcher, lambda: stage.session.edit("folder7/file", b"agent\n"))
+        handles = Path(f"/proc/{watcher.process.pid}/fdinfo")
+        if handles.is_dir():
+            texts = [each.read_text() for each in handles.iterdir()]
+            assert sum(text.count("inotify wd:") for text in texts) < 20
+
+
+def test_another_folder_in_the_place_of_a_wide_root_is_not_taken_for_it(at_home: Stage) -> None:
+    stage = at_home
+    stage.write("a.txt", "1\n")
+    with stage.watching() as watcher:
+        message = turn(stage, watcher, lambda: stage.session.edit("a.txt", b"2\n"))
+        stage.project.rename(stage.directory / "moved")
+        stage.project.mkdir()
+        watcher.wait("warning", code="root-replaced")
+        stage.write("a.txt", "another\n")
+        answer = stage.run("rewind", message, "--yes", "--json")
+        assert answer.code == 1, answer
+    assert read(stage, "a.txt") == "another\n"
+    stage.shell("rm a.txt")
+    stage.project.rmdir()
+    (stage.directory / "moved").rename(stage.project)
+    assert stage.json("rewind", message, "--yes")["restored"] == ["a.txt"]
+    assert read(stage, "a.txt") == "1\n"
