@@ -73,13 +73,13 @@ class NamedCapturer(Capturer):
         stat: Stat | None,
         content: bytes | None = None,
     ) -> Finding:
-        """Note what was found; whatever a moved file's stamp says, it came after what the look before saw."""
+        """Note what was found; a stamp older than the look before came along with a moved file, and tells nothing."""
         found = super()._found(suspect, known, state, stat, content)
         proved = suspect.evidence.proved_until
         seen_before = known is not None and known.state.kind is not Kind.UNKNOWN
         differs = known is not None and (content is not None or (state is not None and state != known.state))
         if seen_before and differs and found.changed_at < proved - self.slack.before:
-            return replace(found, changed_at=min(proved, found.seen_at))
+            return replace(found, changed_at=found.seen_at)
         return found
 
 

@@ -1,6 +1,7 @@
 """Roots too wide to be captured as a tree: only what tool calls name is kept, and nothing else is claimed (C13)."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ from sidecar.attach.settings import load_settings
 from sidecar.attach.wide import unsafe_root
 from tests.builders.acting import kept, pause, read, turn
 from tests.builders.stage import Json, Stage, Watcher
+
+TWO_TICKS_S = 1.2  # what no event tells of is looked at in between
 
 
 @pytest.fixture
@@ -239,3 +242,21 @@ def test_another_folder_in_the_place_of_a_wide_root_is_not_taken_for_it(at_home:
     (stage.directory / "moved").rename(stage.project)
     assert stage.json("rewind", message, "--yes")["restored"] == ["a.txt"]
     assert read(stage, "a.txt") == "1\n"
+
+
+def test_a_file_that_comes_with_its_folder_was_not_there_before(at_home: Stage) -> None:
+    stage = at_home
+    stage.write("other/a.txt", "of old\n")
+    pause()
+    with stage.watching() as watcher:
+        turn(stage, watcher, lambda: stage.session.edit("folder/a.txt", b"agent\n"))
+        second = turn(stage, watcher, lambda: stage.shell("rm folder/a.txt"))
+        third = turn(stage, watcher)
+        time.sleep(TWO_TICKS_S)
+        stage.shell("rmdir folder; mv other folder")
+        time.sleep(TWO_TICKS_S)
+        fourth = turn(stage, watcher)
+        assert stage.run("show", f"{fourth}:folder/a.txt").out == "of old\n"
+        assert "absent" in stage.run("show", f"{third}:folder/a.txt").err
+        assert stage.run("show", f"{second}:folder/a.txt").out == "agent\n"
+    assert stage.json("check")["ok"]
