@@ -208,7 +208,7 @@ class Sidecar:
             else:
                 self.step(tick_s)
             discover()
-        self._round(list(self.rooms.values()), 0.0)
+        self._round(list(self.rooms.values()), 0.0, everything=True)
 
     def step(self, timeout_s: float = 0.0) -> None:
         """Wait up to so long for something to happen, and do everything once."""
@@ -217,8 +217,8 @@ class Sidecar:
             self._hear(self.watcher.take(timeout_s), before)
         self._round(list(self.rooms.values()), 0.0)
 
-    def _round(self, rooms: Iterable[Room], timeout_s: float) -> None:
-        """Do everything once: hear, read, write down, announce."""
+    def _round(self, rooms: Iterable[Room], timeout_s: float, *, everything: bool = False) -> None:
+        """Do everything once: hear, read, write down, announce; `everything`: also what is not due yet."""
         rooms = list(rooms) or list(self.rooms.values())
         for room in rooms:
             self._take_over(room)
@@ -228,12 +228,13 @@ class Sidecar:
         news = {follower.session: follower.poll() for room in rooms for follower in room.followers.values()}
         if any(news.values()):
             self._drain(0.0, needed=True)
-        self._write(rooms, news)
+        self._write(rooms, news, {key for key in asked if everything or asked[key]})
         for room in rooms:
             for follower in room.followers.values():
                 if follower.heard_from is None:
                     self._listen(follower)
-            answer(asked.get(room.workspace.key, []))
+            if not room.held:
+                answer(asked.get(room.workspace.key, []))
             room.look_if_due()
 
     def _take_over(self, room: Room) -> None:
@@ -254,7 +255,7 @@ class Sidecar:
         if not watcher.barrier(self.settings.watch.cookie.deadline_ms / 1000):
             self.warn("lost", "The watcher did not answer in time; the tree is looked at again.")
             for room in self.rooms.values():
-                room.lost = room.lost or room.lock is not None
+                room.lose()
         self._hear(watcher.take(timeout_s), before)
         for room in self.rooms.values():
             if room.lock is not None and not room.lost:
@@ -291,19 +292,18 @@ class Sidecar:
                 continue
             if lost.why is Why.ROOT_REPLACED:
                 room.leave()
-                room.station.end_coverage()
                 self.warn("root-replaced", f"The workspace {room.workspace.root} was removed or replaced.")
                 continue
             code = {Why.WATCH_LIMIT: "watch-limit", Why.INSTANCE_LIMIT: "watch-limit"}.get(lost.why, "lost")
             if lost.why is not Why.POLL:
                 self.warn(code, f"Events of {room.workspace.root} were lost ({lost.why}); it is looked at again.")
-            room.lost = True
+            room.lose(at_once=lost.why is Why.POLL)
 
-    def _write(self, rooms: Iterable[Room], news: dict[str, list[News]]) -> None:
+    def _write(self, rooms: Iterable[Room], news: dict[str, list[News]], asked: set[str]) -> None:
         for room in rooms:
             started = time.monotonic_ns()
             try:
-                outcomes = self._write_room(room, news)
+                outcomes = self._write_room(room, news, asked=room.workspace.key in asked)
             except errors.StoreFault as fault:
                 self._hold_back(room, fault)
                 continue
@@ -322,7 +322,7 @@ class Sidecar:
                     )
                 self._announce_evicted(outcome.evicted)
 
-    def _write_room(self, room: Room, news: dict[str, list[News]]) -> list[DigestOutcome]:
+    def _write_room(self, room: Room, news: dict[str, list[News]], *, asked: bool) -> list[DigestOutcome]:
         mine = {session: news.get(session, []) for session in room.followers}
         outcomes: list[DigestOutcome] = []
         has_message = any(isinstance(item.event, UserMessage) for items in mine.values() for item in items)
@@ -333,7 +333,7 @@ class Sidecar:
                 writers.append(digest_news(room.station, room.digests[session], follower, items))
             follower.forget_appends()
         finish = partial(_run_all, writers, outcomes) if writers else None
-        room.write(finish, has_message=has_message, watcher=self.watcher)
+        room.write(finish, has_message=has_message, asked=asked, watcher=self.watcher)
         return outcomes
 
     def _hold_back(self, room: Room, fault: errors.StoreFault) -> None:

@@ -1,5 +1,6 @@
 """A workspace that this process is in: as its capturer, or beside the one that is."""
 
+import contextlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from sidecar.attach.asking import ask_capturer
 from sidecar.attach.catchup import make_capturer, never_captured
 from sidecar.attach.digest import Digest
 from sidecar.attach.follower import Follower
+from sidecar.attach.pace import OWED, Backoff, HotPaths
 from sidecar.attach.rescue import put_in_order
 from sidecar.attach.settings import Settings
 from sidecar.attach.station import Station
@@ -39,9 +41,14 @@ class Room:
     digests: dict[str, Digest] = field(default_factory=dict)
     rescan_after: int = 0
     lost: bool = False
+    at_once: bool = False  # the look that is owed waits for no pause
+    owed: bool = False  # and that it is owed can be read in the store
     rules_changed: bool = False
     gone: bool = False
     held_until: int = 0
+
+    def __post_init__(self) -> None:
+        self.backoff = Backoff(self.settings.watch.rescan)
 
     def leave_out(self) -> None:
         """Leave out also the places of the sessions that came since."""
@@ -52,26 +59,44 @@ class Room:
         return self.station.capturer.rules.verdict(path, is_directory=True) is not Verdict.CAPTURED
 
     def leave(self) -> None:
-        """Stop capturing: the directory is not the one that was opened any more."""
+        """Stop capturing, and say so to whoever asks: the directory is not the one that was opened any more."""
         self.gone = True
         for digest in self.digests.values():
             digest.unprotected = True
+        with contextlib.suppress(errors.StoreFault):  # what is not written down is not claimed
+            self.station.end_coverage()
+        if self.lock is not None:
+            self.lock.release()
+            self.lock = None
+
+    def lose(self, *, at_once: bool = False) -> None:
+        """Take note that events were lost; `at_once`: looking again is how this tree is watched, at its own pace."""
+        if self.lock is not None and not self.gone:
+            self.lost = True
+            self.at_once = self.at_once or at_once
+            self.backoff.lose(self.settings.clock.now())
 
     def begin_capture(self, watcher: Watcher | None, progress: Callable[[int], None]) -> None:
         """Watch first, then scan: what changes meanwhile is heard of."""
         if watcher is not None:
             self.place = watcher.add_tree(self.places.root.path, self.prunes)
             self.asks = watcher.add_folder(os.fsencode(self.workspace.database.asks), modify=False)
+        self.station.hot = HotPaths(self.settings.watch.hot)
         watched_from = self.settings.clock.now()
         last = self.workspace.ledger.coverage_end()
         first = last is None
         self.station.survey(covered=first, proved_until=watched_from if last is None else last, progress=progress)
         self.station.begin_coverage(watched_from)
         self.station.proved_until = watched_from
-        self._rescan_later()
+        self._settle_debt()
 
-    def write(self, finish: Callable[[], None] | None, *, has_message: bool, watcher: Watcher | None) -> None:
-        """Write down what happened; `finish` joins the last transaction."""
+    def write(
+        self, finish: Callable[[], None] | None, *, has_message: bool, asked: bool, watcher: Watcher | None
+    ) -> None:
+        """Write down what happened; `finish` joins the last transaction.
+
+        `asked`: somebody waits for all of it, as a message does; else what has a pace keeps it.
+        """
         if self.held:
             return
         if self.gone:
@@ -84,16 +109,29 @@ class Room:
                 with self.workspace.database.transaction():
                     finish()
         elif self.lost or self.rules_changed:
-            self._look_again(finish, watcher)
+            if has_message or asked or self.at_once or self.backoff.is_due(self.settings.clock.now()):
+                self._look_again(finish, watcher)
+            else:
+                self._owe_a_look(finish)
         elif has_message and self.station.small:
             self.station.write_down(unstable=True)
             self.station.rescan(finish)
         elif finish is not None or self.station.busy:
-            self.station.write_down(finish, unstable=has_message)
+            self.station.write_down(finish, unstable=has_message, everything=has_message or asked)
+
+    def _owe_a_look(self, finish: Callable[[], None] | None) -> None:
+        """Claim nothing until the tree is looked at; what the transcripts said is written down all the same."""
+        self.station.end_coverage()
+        if not self.owed:
+            self.workspace.set_meta(OWED, 1)
+            self.owed = True
+        if finish is not None:
+            with self.workspace.database.transaction():
+                finish()
 
     def _look_again(self, finish: Callable[[], None] | None, watcher: Watcher | None) -> None:
         """Events were missed: nothing is claimed of the time since the last proof; the tree says what is now."""
-        last = self.station.proved_until
+        last = self.station.known_until
         self.station.end_coverage()
         if self.rules_changed and watcher is not None and self.place is not None:
             watcher.drop(self.place)  # the rules let in other folders now
@@ -102,10 +140,17 @@ class Room:
         self.station.survey(covered=False, proved_until=last, finish=finish)
         self.station.begin_coverage(now)
         self.station.proved_until = now
-        self.lost = self.rules_changed = False
-        self._rescan_later()
+        self.backoff.look(self.settings.clock.now())
         count = self.workspace.meta("rescans")
         self.workspace.set_meta("rescans", (count if isinstance(count, int) else 0) + 1)
+        self._settle_debt()
+
+    def _settle_debt(self) -> None:
+        """Take note that the whole tree has been looked at."""
+        self.lost = self.at_once = self.rules_changed = self.owed = False
+        if self.workspace.meta(OWED):  # also one that a process before this left
+            self.workspace.set_meta(OWED, 0)
+        self._rescan_later()
 
     @property
     def held(self) -> bool:
@@ -114,7 +159,7 @@ class Room:
 
     def hold_back(self) -> None:
         """Try again a little later, and look at everything then."""
-        self.lost = self.lost or self.lock is not None
+        self.lose()
         self.held_until = self.settings.clock.now() + self.settings.watch.rescan.degraded_period_s * SECOND
 
     def take_over(self, watcher: Watcher | None) -> bool:
@@ -129,7 +174,9 @@ class Room:
 
     def look_if_due(self) -> None:
         """Look at the whole tree now and then, although events are heard."""
-        if self.lock is not None and not self.gone and self.settings.clock.now() >= self.rescan_after:
+        whole = self.lock is not None and not (self.gone or self.held or self.lost or self.rules_changed)
+        if whole and self.settings.clock.now() >= self.rescan_after:
+            self.station.write_down()
             self.station.rescan()
             self._rescan_later()
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from sidecar.agents import registry
 from sidecar.attach import owner
+from sidecar.attach.pace import OWED
 from sidecar.attach.settings import Settings
 from sidecar.store.workspace import Workspace
 
@@ -69,7 +70,7 @@ def standing_of(workspace: Workspace, settings: Settings) -> Standing:
         stored,
         rescans if isinstance(rescans, int) else 0,
         linked,
-        tuple(_warnings(workspace, settings)),
+        tuple(_warnings(workspace, settings, capturing is not None)),
     )
 
 
@@ -85,8 +86,14 @@ def _why_not(settings: Settings, transcript: str, followed: bool, captured: bool
     return None
 
 
-def _warnings(workspace: Workspace, settings: Settings) -> list[str]:
+def _warnings(workspace: Workspace, settings: Settings, captured: bool) -> list[str]:
     warnings = []
+    if captured and workspace.meta(OWED):
+        most = settings.watch.rescan.longest_pause_s
+        warnings.append(
+            "Events were lost: a rescan of the whole tree is owed, by the next message or rewind and in "
+            f"{most} seconds at most; until then nothing is claimed of what changed."
+        )
     if workspace.rewinds.journal() is not None:
         warnings.append("A rewind was interrupted; the next rewind or undo puts it in order.")
     if not os.path.isdir(workspace.root):
