@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from sidecar.clock import MS, SECOND
 from sidecar.policy.tables import WatchHot, WatchRescan
 
-OWED = "rescan_owed"  # in a timeline's memory: the whole tree must be looked at before anything is claimed
+# In a timeline's memory, for whoever asks what is protected:
+OWED = "rescan_owed"  # the whole tree must be looked at before anything is claimed
+UNHEARD = "unheard"  # not all of its folders are watched
 
 
 @dataclass

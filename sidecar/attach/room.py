@@ -12,7 +12,7 @@ from sidecar.attach.asking import ask_capturer
 from sidecar.attach.catchup import make_capturer, never_captured
 from sidecar.attach.digest import Digest
 from sidecar.attach.follower import Follower
-from sidecar.attach.pace import OWED, Backoff, HotPaths
+from sidecar.attach.pace import OWED, UNHEARD, Backoff, HotPaths
 from sidecar.attach.rescue import put_in_order
 from sidecar.attach.settings import Settings
 from sidecar.attach.station import Station
@@ -43,6 +43,7 @@ class Room:
     lost: bool = False
     at_once: bool = False  # the look that is owed waits for no pause
     owed: bool = False  # and that it is owed can be read in the store
+    unheard: bool | None = None  # not all folders are watched; None: the store does not say so yet
     rules_changed: bool = False
     gone: bool = False
     held_until: int = 0
@@ -103,21 +104,46 @@ class Room:
             if finish is not None:
                 with self.workspace.database.transaction():
                     finish()
-        elif self.lock is None:
-            if finish is not None:
-                ask_capturer(self.workspace, answer_ms=self.settings.checkpoints.time.capture_answer_ms)
-                with self.workspace.database.transaction():
-                    finish()
-        elif self.lost or self.rules_changed:
+        elif self.lock is None and finish is not None:
+            ask_capturer(self.workspace, answer_ms=self.settings.checkpoints.time.capture_answer_ms)
+            with self.workspace.database.transaction():
+                finish()
+        if self.gone or self.lock is None:
+            return
+        blind = self._is_partly_unheard(watcher)
+        if self.lost or self.rules_changed:
             if has_message or asked or self.at_once or self.backoff.is_due(self.settings.clock.now()):
                 self._look_again(finish, watcher)
             else:
                 self._owe_a_look(finish)
+        elif blind and (has_message or asked):
+            self._look_at_all(finish)
         elif has_message and self.station.small:
             self.station.write_down(unstable=True)
             self.station.rescan(finish)
         elif finish is not None or self.station.busy:
             self.station.write_down(finish, unstable=has_message, everything=has_message or asked)
+
+    def _is_partly_unheard(self, watcher: Watcher | None) -> bool:
+        """Tell whether folders are not watched because of a limit, and let the store say so.
+
+        What changes in them is told of now and then, which is not good enough for a message or a question.
+        """
+        top = self.places.root.path
+        blind = watcher is not None and any((folder + b"/").startswith(top + b"/") for folder in watcher.unwatched())
+        unheard = blind or (watcher is not None and watcher.kind == "poll")
+        if unheard != self.unheard:
+            if unheard != bool(self.workspace.meta(UNHEARD)):
+                self.workspace.set_meta(UNHEARD, int(unheard))
+            self.unheard = unheard
+        return blind
+
+    def _look_at_all(self, finish: Callable[[], None] | None = None) -> None:
+        """Look at the whole tree where no event tells of a part of it; events that come later only add to that."""
+        self.station.write_down(unstable=True, listings=False)
+        now = self.settings.clock.now()
+        self.station.survey(covered=True, proved_until=self.station.scanned_at, finish=finish)
+        self.station.proved_until = max(self.station.proved_until, now)
 
     def _owe_a_look(self, finish: Callable[[], None] | None) -> None:
         """Claim nothing until the tree is looked at; what the transcripts said is written down all the same."""
@@ -176,8 +202,11 @@ class Room:
         """Look at the whole tree now and then, although events are heard."""
         whole = self.lock is not None and not (self.gone or self.held or self.lost or self.rules_changed)
         if whole and self.settings.clock.now() >= self.rescan_after:
-            self.station.write_down()
-            self.station.rescan()
+            if self.unheard:
+                self._look_at_all()
+            else:
+                self.station.write_down()
+                self.station.rescan()
             self._rescan_later()
 
     def _rescan_later(self) -> None:

@@ -119,17 +119,25 @@ class Station:
         return outcome
 
     def write_down(
-        self, finish: Callable[[], None] | None = None, *, unstable: bool = False, everything: bool = True
+        self,
+        finish: Callable[[], None] | None = None,
+        *,
+        unstable: bool = False,
+        everything: bool = True,
+        listings: bool = True,
     ) -> CaptureOutcome:
         """Look at all suspects and write down what became of them; `finish` joins the last transaction.
 
         `unstable`: also at paths that somebody was writing to when they were last looked at. Not `everything`: paths
         that change all the time wait for their next turn; their events go on adding up until then.
+        Not `listings`: a look at the whole tree follows, which lists every folder.
         """
         waiting, now = self._pending, self.clock.now()
         if unstable:
             waiting = {**self._unstable, **waiting}
             self._unstable = {}
+        if not listings:
+            waiting = {path: one for path, one in waiting.items() if not one.listing}
         pending = waiting
         if self.hot is not None and not everything:
             pending = {path: one for path, one in waiting.items() if one.listing or not self.hot.is_hot(path, now)}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from sidecar.agents import registry
 from sidecar.attach import owner
-from sidecar.attach.pace import OWED
+from sidecar.attach.pace import OWED, UNHEARD
 from sidecar.attach.settings import Settings
 from sidecar.store.workspace import Workspace
 
@@ -93,6 +93,11 @@ def _warnings(workspace: Workspace, settings: Settings, captured: bool) -> list[
         warnings.append(
             "Events were lost: a rescan of the whole tree is owed, by the next message or rewind and in "
             f"{most} seconds at most; until then nothing is claimed of what changed."
+        )
+    if captured and workspace.meta(UNHEARD):
+        warnings.append(
+            f"Not every folder of {workspace.root} can be watched, because of a limit of this machine: those are "
+            "looked at now and then, and at each message and rewind (on Linux: sysctl fs.inotify.max_user_watches)."
         )
     if workspace.rewinds.journal() is not None:
         warnings.append("A rewind was interrupted; the next rewind or undo puts it in order.")

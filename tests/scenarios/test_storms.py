@@ -1,0 +1,190 @@
+"""More happens than can be looked at one by one: what is told of a message is right all the same, or flagged."""
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sidecar.policy.load import watch_policy
+from tests.builders.probe import opened, settle
+from tests.builders.stage import Stage, Watcher
+from tests.builders.truth import Truth
+
+LIMITS = Path("/proc/sys/fs/inotify")
+
+
+@contextlib.contextmanager
+def limited(name: str, number: int) -> Iterator[None]:
+    """Lower a limit of the machine; a watcher that starts meanwhile keeps a queue's limit."""
+    before = (LIMITS / name).read_text()
+    (LIMITS / name).write_text(str(number))
+    try:
+        yield
+    finally:
+        (LIMITS / name).write_text(before)
+
+
+def warnings(watcher: Watcher, code: str) -> list[str]:
+    return [one["text"] for one in watcher.events if one["event"] == "warning" and one["code"] == code]
+
+
+class Log:
+    """A file that somebody appends to all the time, and all that it ever held."""
+
+    def __init__(self, path: Path, pause_s: float) -> None:
+        self.path = path
+        self.pause_s = pause_s
+        self.lines = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        while not self._stop.wait(self.pause_s):
+            with self.path.open("a") as file:
+                file.write(f"line {self.lines + 1}\n")
+            self.lines += 1
+
+    def __enter__(self) -> "Log":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    @staticmethod
+    def at(lines: int) -> bytes:
+        return "".join(f"line {number + 1}\n" for number in range(lines)).encode()
+
+
+def rows_written(stage: Stage) -> int:
+    """Count the rows that the timeline was ever given."""
+    with opened(stage) as database:
+        (newest,) = database.execute("SELECT max(id) FROM version").fetchone()
+    return int(newest)
+
+
+@pytest.mark.parametrize("pause_s", [0.005, 0.1], ids=["every-5-ms", "every-100-ms"])
+def test_a_log_is_captured_at_policys_rate_and_at_every_message(tmp_path, pause_s):
+    stage = Stage(tmp_path)
+    stage.write("log.txt", "")
+    stage.write("quiet.txt", "never changes\n")
+    hot = watch_policy().hot
+    spans: dict[str, tuple[int, int]] = {}  # message -> how many lines there were at least and at most
+    with stage.watching() as watcher:
+        watcher.checkpoint(stage.session.prompt("hello"))
+        settle(stage)
+        before = rows_written(stage)
+        began = time.monotonic()
+        with Log(stage.project / "log.txt", pause_s) as log:
+            for number in range(5):
+                time.sleep(0.6)
+                least = log.lines
+                message = stage.session.prompt(f"message {number}")
+                spans[message] = (least, log.lines + 1)
+                watcher.checkpoint(message)
+                stage.session.say()
+        settle(stage)
+        periods = (time.monotonic() - began) * 1000 / hot.period_ms
+        # Each capture writes the state and, before it, what is not known: two rows.
+        written = rows_written(stage) - before
+        # The messages and the question; each of them once more where the rest of its round comes later.
+        most = hot.burst + periods + 2 * (len(spans) + 1)
+        assert 0 < written <= 2 * most, (written, most, log.lines)
+        unsure = 0
+        for message, (least, most_lines) in spans.items():
+            answer = stage.run("show", f"{message}:log.txt")
+            if answer.code == 0:
+                assert answer.out.encode() in [Log.at(n) for n in range(least, most_lines + 1)], (least, most_lines)
+            else:
+                assert "nobody knows" in answer.err, answer
+                unsure += 1
+            assert stage.run("show", f"{message}:quiet.txt").out == "never changes\n"
+        assert pause_s < 0.05 or unsure <= 2  # slower than a message's closing: it is known but for an accident
+        # And the end of it is known exactly.
+        last = stage.session.prompt("after the storm")
+        watcher.checkpoint(last)
+        assert stage.run("show", f"{last}:log.txt").out.encode() == Log.at(log.lines)
+    assert stage.json("check")["ok"]
+
+
+def test_what_a_hot_path_held_back_is_written_down_when_the_sidecar_stops(tmp_path):
+    stage = Stage(tmp_path)
+    stage.write("log.txt", "")
+    with stage.watching() as watcher:
+        watcher.checkpoint(stage.session.prompt("hello"))
+        for number in range(40):
+            stage.write("log.txt", f"{number}\n")
+            time.sleep(0.01)
+        assert watcher.stop() == 0
+    with opened(stage) as database:
+        sizes = "SELECT v.size_bytes FROM version v JOIN path p ON p.id = v.path WHERE p.name = ? AND v.to_at IS NULL"
+        assert database.execute(sizes, (b"log.txt",)).fetchall() == [(3,)]
+
+
+def test_a_folder_that_is_moved_away_heeds_what_was_held_back_of_a_file_in_it(tmp_path):
+    """The second session's record comes late: between the hot file's last capture and the folder's removal."""
+    stage = Stage(tmp_path)
+    late = stage.home.session(stage.project)
+    stage.write("build/log.txt", "0\n")
+    with stage.watching() as watcher:
+        watcher.checkpoint(stage.session.prompt("hello"))
+        watcher.checkpoint(late.prompt("hello too"))
+        for number in range(30):
+            stage.write("build/log.txt", f"{number}\n")
+            time.sleep(0.01)
+        then = time.time_ns()
+        time.sleep(0.05)
+        os.rename(stage.project / "build", tmp_path / "elsewhere")
+        time.sleep(0.2)
+        message = late.prompt("what was sent before the folder went", at=then)
+        watcher.checkpoint(message)
+        answer = stage.run("show", f"{message}:build/log.txt")
+        assert answer.code != 0 or answer.out == "29\n", answer
+
+
+@pytest.mark.slow
+@pytest.mark.root
+@pytest.mark.alone
+@pytest.mark.xdist_group("sysctl")
+def test_case_C34_a_burst_that_overflows_the_queue_again_and_again(tmp_path):
+    """40,000 files with a queue of 64: few looks at the tree, and each file right at the next checkpoint or flagged."""
+    stage = Stage(tmp_path)
+    for number in range(40):
+        stage.write(f"edited-{number}.txt", "before the storm\n")
+    for folder in range(200):  # of new ones one event would tell
+        (stage.project / f"folder-{folder}").mkdir()
+    truth = Truth(stage)
+    with limited("max_queued_events", 64), stage.watching("watch", "--profile", "long") as watcher:
+        watcher.checkpoint(truth.prompt("hello"))
+        began = time.monotonic()
+        for folder in range(200):
+            if folder % 10 == 0:  # the reader pauses, goes on, and pauses again
+                watcher.process.send_signal(signal.SIGCONT)
+                time.sleep(0.05)
+                watcher.process.send_signal(signal.SIGSTOP)
+            top = stage.project / f"folder-{folder}"
+            for number in range(200):
+                (top / f"{number}.txt").write_text(f"{folder} {number}\n")
+            if folder % 5 == 0:
+                stage.write(f"edited-{folder // 5}.txt", f"in the storm, {folder}\n")
+        watcher.process.send_signal(signal.SIGCONT)
+        passed_s = time.monotonic() - began
+        message = truth.prompt("after the storm")
+        watcher.checkpoint(message)
+        assert "overflow" in warnings(watcher, "lost")[0]
+        told = stage.json("status")
+        # At once, then after 1, 2, 4 ... seconds; and one for each of the two messages and the end.
+        assert 1 <= told["rescans"] <= 3 + passed_s.__ceil__().bit_length() + 3
+        unsure = truth.prove([message])
+        assert len(unsure) <= next(one for one in stage.json("log") if one["message"] == message)["unstable"]
+        assert len(unsure) < 400  # what lies long before the message is known: the look was made for it
+        # Which bytes the edited files had at the first message was stored before the storm began.
+        for number in range(0, 40, 20):
+            assert stage.run("show", f"{next(iter(truth.then))}:edited-{number}.txt").out == "before the storm\n"
+    assert stage.json("check")["ok"]
