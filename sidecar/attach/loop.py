@@ -235,7 +235,7 @@ class Sidecar:
                     self._listen(follower)
             if not room.held:
                 answer(asked.get(room.workspace.key, []))
-            room.look_if_due()
+            self._or_hold_back(room, room.look_if_due)
 
     def _take_over(self, room: Room) -> None:
         started = time.monotonic_ns()
@@ -259,7 +259,8 @@ class Sidecar:
         self._hear(watcher.take(timeout_s), before)
         for room in self.rooms.values():
             if room.lock is not None and not room.lost:
-                room.station.prove(watcher.drained_at, extend_after=SECOND * 10)
+                prove = partial(room.station.prove, watcher.drained_at, extend_after=SECOND * 10)
+                self._or_hold_back(room, prove)
 
     def _hear(self, events: list[Event | Lost], proved_until: int) -> None:
         for event in events:
@@ -335,6 +336,12 @@ class Sidecar:
         finish = partial(_run_all, writers, outcomes) if writers else None
         room.write(finish, has_message=has_message, asked=asked, watcher=self.watcher)
         return outcomes
+
+    def _or_hold_back(self, room: Room, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except errors.StoreFault as fault:
+            self._hold_back(room, fault)
 
     def _hold_back(self, room: Room, fault: errors.StoreFault) -> None:
         """Nothing was written: say so, and begin again with what is there when there is room for it.

@@ -5,14 +5,14 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from sidecar.policy.load import watch_policy
 from tests.builders.probe import opened, settle
-from tests.builders.stage import Stage, Watcher
+from tests.builders.stage import PATIENCE_S, Json, Stage, Watcher
 from tests.builders.truth import Truth
 
 LIMITS = Path("/proc/sys/fs/inotify")
@@ -187,4 +187,68 @@ def test_case_C34_a_burst_that_overflows_the_queue_again_and_again(tmp_path):
         # Which bytes the edited files had at the first message was stored before the storm began.
         for number in range(0, 40, 20):
             assert stage.run("show", f"{next(iter(truth.then))}:edited-{number}.txt").out == "before the storm\n"
+    assert stage.json("check")["ok"]
+
+
+def wait_for(stage: Stage, fits: Callable[[Json], bool]) -> Json:
+    """Ask for the status until it is as it should be."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        told = stage.json("status")
+        if fits(told):
+            return told
+        assert time.monotonic() < deadline, told
+
+
+def is_owed(told: Json) -> bool:
+    return any("rescan of the whole tree is owed" in text for text in told["warnings"])
+
+
+@pytest.mark.root
+@pytest.mark.alone
+@pytest.mark.xdist_group("sysctl")
+def test_a_rescan_that_is_owed_is_said_and_done_for_whoever_asks(tmp_path, monkeypatch):
+    policies = tmp_path / "policies"
+    policies.mkdir()
+    (policies / "watch.toml").write_text("[rescan]\nfirst_pause_ms = 600000\nlongest_pause_s = 600\n")
+    monkeypatch.setenv("SIDECAR_POLICIES", str(policies))
+    stage = Stage(tmp_path)
+    stage.write("f.txt", "v0\n")
+    with limited("max_queued_events", 16), stage.watching() as watcher:
+        watcher.checkpoint(stage.session.prompt("hello"))
+
+        def lose(content: str) -> None:
+            watcher.process.send_signal(signal.SIGSTOP)
+            for number in range(40):
+                stage.write(f"{number}.txt", content)
+            stage.write("f.txt", content)
+            watcher.process.send_signal(signal.SIGCONT)
+
+        lose("v1\n")  # the first is made good at once
+        told = wait_for(stage, lambda told: told["rescans"] == 1)
+        assert not is_owed(told)
+        lose("v2\n")
+        told = wait_for(stage, is_owed)
+        assert told["rescans"] == 1
+        assert "1 rescans" in stage.run("status").out
+        assert "is owed" in stage.run("status").out
+        with opened(stage) as database:  # nothing is claimed meanwhile
+            claimed = "SELECT max(end_at) FROM coverage"
+            (until,) = database.execute(claimed).fetchone()
+            time.sleep(1.2)
+            assert database.execute(claimed).fetchone() == (until,)
+        # A message waits for no pause: its checkpoint closes over what is there.
+        message = stage.session.prompt("in the middle of it")
+        watcher.checkpoint(message)
+        told = stage.json("status")
+        assert (told["rescans"], is_owed(told)) == (2, False)
+        assert stage.run("show", f"{message}:f.txt").out == "v2\n"
+        # Nor does a rewind.
+        lose("v3\n")
+        wait_for(stage, is_owed)
+        answer = stage.json("rewind", message, "f.txt", "--yes")
+        assert (answer["restored"], answer["scanned"]) == (["f.txt"], False)
+        assert stage.json("status")["rescans"] == 3
+        assert stage.json("undo", "--yes")["failed"] == []
+        assert (stage.project / "f.txt").read_text() == "v3\n"
     assert stage.json("check")["ok"]
