@@ -13,7 +13,7 @@ import pytest
 from sidecar.policy.load import watch_policy
 from tests.builders.probe import opened, settle
 from tests.builders.stage import PATIENCE_S, Json, Stage, Watcher
-from tests.builders.truth import Truth
+from tests.builders.truth import Truth, say
 
 LIMITS = Path("/proc/sys/fs/inotify")
 
@@ -98,13 +98,13 @@ def test_a_log_is_captured_at_policys_rate_and_at_every_message(tmp_path, pause_
         assert 0 < written <= 2 * most, (written, most, log.lines)
         unsure = 0
         for message, (least, most_lines) in spans.items():
-            answer = stage.run("show", f"{message}:log.txt")
+            answer, shown = say(stage, "show", f"{message}:log.txt")
             if answer.code == 0:
-                assert answer.out.encode() in [Log.at(n) for n in range(least, most_lines + 1)], (least, most_lines)
+                assert shown in [Log.at(n) for n in range(least, most_lines + 1)], (least, most_lines)
             else:
                 assert "nobody knows" in answer.err, answer
                 unsure += 1
-            assert stage.run("show", f"{message}:quiet.txt").out == "never changes\n"
+            assert say(stage, "show", f"{message}:quiet.txt")[1] == b"never changes\n"
         assert pause_s < 0.05 or unsure <= 2  # slower than a message's closing: it is known but for an accident
         # And the end of it is known exactly.
         last = stage.session.prompt("after the storm")
