@@ -30,10 +30,12 @@ class Pending:
     count: int
     read_at: int
     listing: bool
+    gone: bool = False  # the last event told of a removal
 
     def suspect(self, path: bytes) -> Suspect:
         """Turn what was gathered into something to look at."""
-        evidence = Evidence(self.proved_until, single=self.count == 1, first=self.first, last=self.last)
+        single, several = self.count == 1, self.count > 1
+        evidence = Evidence(self.proved_until, single=single, several=several, first=self.first, last=self.last)
         return Suspect(path, evidence, self.read_at, listing=self.listing)
 
 
@@ -59,10 +61,11 @@ class Station:
 
     def note(self, event: Event, proved_until: int) -> None:
         """Make the path of an event a suspect. `proved_until`: when all was known before this event was taken."""
-        listing = event.what is What.FOLDER
+        listing, gone = event.what is What.FOLDER, event.what in (What.REMOVED, What.MOVED_AWAY)
         old = self._pending.get(event.path)
         if old is None:
-            self._pending[event.path] = Pending(proved_until, event.position, event.position, 1, event.read_at, listing)
+            at = event.position
+            self._pending[event.path] = Pending(proved_until, at, at, 1, event.read_at, listing, gone)
             return
         known = old.last is not None and event.position > old.last
         self._pending[event.path] = replace(
@@ -71,6 +74,7 @@ class Station:
             count=old.count + 1 if known or old.last is None else old.count,
             read_at=max(old.read_at, event.read_at),
             listing=old.listing or listing,
+            gone=gone,
         )
 
     def name(self, path: bytes) -> None:
@@ -261,16 +265,20 @@ def _pending_again(suspect: Suspect) -> Pending:
 def _heed(findings: Iterable[Finding], waiting: Mapping[bytes, Pending]) -> Iterator[Finding]:
     """Let what was found of a path through its directory, or its other name, heed the path's own events.
 
-    They may have come before those of the directory: then the state before did not stand as long as those say.
+    They may have come before those of the directory: then the state before did not stand as long as those say. Only
+    a removal of its own, and nothing else, says all that those do.
     """
     for finding in findings:
         own, evidence = waiting.get(finding.path), finding.suspect.evidence
-        if own is not None and own.count and own.proved_until < evidence.proved_until:
-            first = min(own.first, evidence.first) if own.first is not None and evidence.first is not None else None
-            evidence = replace(evidence, proved_until=own.proved_until, single=False, first=first, last=None)
-            yield replace(finding, suspect=replace(finding.suspect, evidence=evidence))
-        else:
+        mine = own.suspect(finding.path).evidence if own is not None and own.count else evidence
+        if own is None or mine == evidence:
             yield finding
+            continue
+        if not (own.gone and own.count == 1):
+            first = min(own.first, evidence.first) if own.first is not None and evidence.first is not None else None
+            proved = min(own.proved_until, evidence.proved_until)
+            mine = replace(evidence, proved_until=proved, single=False, several=True, first=first, last=None)
+        yield replace(finding, suspect=replace(finding.suspect, evidence=mine))
 
 
 def _batches(findings: Iterable[Finding], ceiling: int) -> Iterator[tuple[list[Finding], bool]]:

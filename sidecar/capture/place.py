@@ -13,7 +13,8 @@ A content's change instant is its ctime, the parameter `changed_at`. Three thing
 * *Coverage.* Across a time that nobody watched, the state before ends with the watching (`unknown-then`).
 
 A removal has no ctime of its own. It lies between `proved_until` and `changed_at`, and where that interval straddles a
-message the path counts as present: creating it again destroys nothing.
+message the path counts as present: creating it again destroys nothing. But only as it was before if nothing else
+happened to it: what was written just before the removal nobody read.
 """
 
 from collections.abc import Iterable
@@ -29,6 +30,7 @@ class Evidence:
 
     proved_until: int  # the state before certainly stood until here
     single: bool = False  # exactly one thing happened to the path since
+    several: bool = False  # more than one is known to have: what it was in between is not
     first: int | None = None  # positions of the path's first and
     last: int | None = None  # last event since; None where no event told
     covered: bool = True  # watching was unbroken since proved_until
@@ -180,7 +182,7 @@ def _place_removal(
     latest = max(latest, old.from_at + 1)
     earliest = max(min(earliest, latest), old.from_at + 1)
     gone = Row(ABSENT, latest, None, earliest, latest)
-    if evidence.covered or earliest >= latest:
+    if (evidence.covered and not evidence.several) or earliest >= latest:
         return (*_before(old, latest, evidence), gone)
     return (*_before(old, earliest, evidence), _gap(earliest, latest, evidence), gone)
 
