@@ -118,6 +118,11 @@ def test_a_new_path_of_a_folder_never_listed_is_unknown_before():
         (Evidence(T - 50 * MS, first=3, last=3), [Mark(T, 5, 5, T + 90 * MS)], A),  # only before a late append
         (Evidence(T - 50 * MS, first=6, last=6), [Mark(T, 5, 5)], A),
         (Evidence(T - 50 * MS, covered=False), [Mark(T)], UNKNOWN_THEN),
+        # Something else happened to it before: what it was then nobody read, unless all of it came after.
+        (Evidence(T - 50 * MS, several=True, first=3, last=7), [Mark(T, 5, 5, T + MS)], UNSTABLE),
+        (Evidence(T - 50 * MS, several=True), [Mark(T)], UNSTABLE),
+        (Evidence(T - 50 * MS, several=True, first=6, last=7), [Mark(T, 5, 5)], A),
+        (Evidence(T - 50 * MS, several=True, first=2, last=3), [Mark(T, 5, 5, T + MS)], ABSENT),
     ],
 )
 def test_a_removal_is_an_interval(evidence, marks, at_t):

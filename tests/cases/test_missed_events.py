@@ -29,16 +29,19 @@ def limited(name: str, number: int) -> Iterator[None]:
         (LIMITS / name).write_text(before)
 
 
+@pytest.mark.root
+@pytest.mark.alone
+@pytest.mark.xdist_group("sysctl")
 def test_case_C34_a_paused_reader_misses_the_overflow_no_more_than_the_files(tmp_path):
     stage = Stage(tmp_path)
     for number in range(10):
         stage.write(f"folder-{number}/edited.txt", "before\n")
     truth = Truth(stage)
-    with stage.watching() as watcher:
+    with limited("max_queued_events", 256), stage.watching() as watcher:
         first = truth.prompt("hello")
         watcher.checkpoint(first)
         watcher.process.send_signal(signal.SIGSTOP)
-        for number in range(9_000):  # two events each, and the kernel's queue holds 16,384
+        for number in range(1_000):  # two events each
             (stage.project / f"folder-{number % 10}/{number // 10}.txt").write_text(f"{number}\n")
         for number in range(10):
             stage.write(f"folder-{number}/edited.txt", "after\n")
@@ -217,14 +220,14 @@ def test_case_C35_ten_thousand_folders_with_five_hundred_watches(tmp_path):
         watcher.checkpoint(truth.prompt("hello"))
         told = watcher.wait("warning", code="watch-limit")
         assert "watch-limit" in told["text"]
-        for number in range(3):
+        for number in range(2):
             pause()
             for folder in ("0/0", "50/50", "99/99"):
                 stage.write(f"{folder}/f.txt", f"after message {number}\n")
             pause()
             watcher.checkpoint(truth.prompt(f"message {number}"))
         unsure = truth.prove()
-        assert len(unsure) <= 9
+        assert len(unsure) <= 6
         last = list(truth.then)[-1]
         assert truth.prove([last]) == []  # what lay still for a while is known, watched or not
         assert any("limit" in text for text in stage.json("status")["warnings"])
@@ -233,6 +236,6 @@ def test_case_C35_ten_thousand_folders_with_five_hundred_watches(tmp_path):
             stage.write(f"{folder}/f.txt", "a moment ago\n")
         answer = stage.json("rewind", last, "--yes", "--all")
         assert answer["restored"] == ["0/0/f.txt", "50/50/f.txt", "99/99/f.txt"]
-        assert (stage.project / "99/99/f.txt").read_text() == "after message 2\n"
+        assert (stage.project / "99/99/f.txt").read_text() == "after message 1\n"
         assert stage.json("undo", "--yes")["failed"] == []
         assert (stage.project / "99/99/f.txt").read_text() == "a moment ago\n"
