@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 from sidecar import errors
 from sidecar.attach.pace import HotPaths
-from sidecar.capture.apply import CaptureOutcome, Capturer, Finding, Suspect
+from sidecar.capture.apply import CaptureOutcome, Capturer
+from sidecar.capture.look import Finding, Suspect
 from sidecar.capture.place import Evidence, Mark, is_doubtful
 from sidecar.clock import MS, SECOND, Clock
 from sidecar.policy.tables import CheckpointPolicy
@@ -30,13 +31,13 @@ class Pending:
     count: int
     read_at: int
     listing: bool
-    gone: bool = False  # the last event told of a removal
+    gone: bool = False
+    since: int = 0
 
     def suspect(self, path: bytes) -> Suspect:
         """Turn what was gathered into something to look at."""
-        single, several = self.count == 1, self.count > 1
-        evidence = Evidence(self.proved_until, single=single, several=several, first=self.first, last=self.last)
-        return Suspect(path, evidence, self.read_at, listing=self.listing)
+        evidence = Evidence(self.proved_until, self.count == 1, self.first, self.last, gone=self.gone)
+        return Suspect(path, evidence, self.read_at, self.listing, self.since)
 
 
 class Station:
@@ -61,7 +62,8 @@ class Station:
 
     def note(self, event: Event, proved_until: int) -> None:
         """Make the path of an event a suspect. `proved_until`: when all was known before this event was taken."""
-        listing, gone = event.what is What.FOLDER, event.what in (What.REMOVED, What.MOVED_AWAY)
+        listing = event.what is What.FOLDER
+        gone = event.what in (What.REMOVED, What.MOVED_AWAY)
         old = self._pending.get(event.path)
         if old is None:
             at = event.position
@@ -118,7 +120,7 @@ class Station:
             self._files = files
             progress(files)
 
-        outcome = self._write(self.capturer.survey(evidence, count, until), finish, waiting)
+        outcome = self._write(_heed(self.capturer.survey(evidence, count, until), waiting), finish, waiting)
         self.scanned_at = started
         return outcome
 
@@ -152,7 +154,7 @@ class Station:
             for path in pending:
                 self.hot.capture(path, now)
         findings = self.capturer.look(pending[path].suspect(path) for path in pending)
-        return self._write(findings, finish, waiting)
+        return self._write(_heed(findings, self._pending), finish, waiting)
 
     def rescan(self, finish: Callable[[], None] | None = None) -> CaptureOutcome:
         """Look at the whole tree although events were heard: what nobody told is found by its stat.
@@ -166,7 +168,7 @@ class Station:
         self, findings: Iterator[Finding], finish: Callable[[], None] | None, waiting: Mapping[bytes, Pending]
     ) -> CaptureOutcome:
         try:
-            return self._write_batches(_heed(findings, waiting), finish)
+            return self._write_batches(findings, finish)
         except errors.StoreFault:
             self._pending = {**waiting, **self._pending}  # what was heard of them is as true as it was
             raise
@@ -259,11 +261,19 @@ class Station:
 def _pending_again(suspect: Suspect) -> Pending:
     evidence = suspect.evidence
     count = 2  # whatever kept it from being written down may have changed it too
-    return Pending(evidence.proved_until, evidence.first, evidence.last, count, suspect.read_at, suspect.listing)
+    return Pending(
+        evidence.proved_until,
+        evidence.first,
+        evidence.last,
+        count,
+        suspect.read_at,
+        suspect.listing,
+        since=suspect.since,
+    )
 
 
 def _heed(findings: Iterable[Finding], waiting: Mapping[bytes, Pending]) -> Iterator[Finding]:
-    """Let what was found of a path through its directory, or its other name, heed the path's own events.
+    """Let what was found of a path through its directory, or its other name, heed the path's own events that wait.
 
     They may have come before those of the directory: then the state before did not stand as long as those say. Only
     a removal of its own, and nothing else, says all that those do.
@@ -277,7 +287,7 @@ def _heed(findings: Iterable[Finding], waiting: Mapping[bytes, Pending]) -> Iter
         if not (own.gone and own.count == 1):
             first = min(own.first, evidence.first) if own.first is not None and evidence.first is not None else None
             proved = min(own.proved_until, evidence.proved_until)
-            mine = replace(evidence, proved_until=proved, single=False, several=True, first=first, last=None)
+            mine = replace(evidence, proved_until=proved, single=False, gone=False, first=first, last=None)
         yield replace(finding, suspect=replace(finding.suspect, evidence=mine))
 
 

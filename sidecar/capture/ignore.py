@@ -104,6 +104,14 @@ class IgnoreRules:
         folder = self._folder(path[: max(path.rfind(b"/"), 0)])
         return folder.verdict or self._judge(path, folder, is_directory=is_directory)
 
+    def judging(self, folder: bytes) -> Callable[[bytes, bool], Verdict]:
+        """Give what judges the entries of one folder, from path and whether it is a directory, as `verdict` does."""
+        scope = self._folder(folder)
+        whole = Verdict.NEVER if b"" in self._excluded else scope.verdict
+        if whole is not None:
+            return lambda _path, _is_directory: whole
+        return lambda path, is_directory: self._judge(path, scope, is_directory=is_directory)
+
     def exclude(self, places: Collection[bytes]) -> None:
         """Leave out other places from now on, given as for a new one of these."""
         if self._excluded != frozenset(places):

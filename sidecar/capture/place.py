@@ -12,9 +12,12 @@ A content's change instant is its ctime, the parameter `changed_at`. Three thing
   an append came before the message only if the record was not long in coming.
 * *Coverage.* Across a time that nobody watched, the state before ends with the watching (`unknown-then`).
 
+A ctime tells when a file's bytes were written, not since when they lie under this path: a directory that is moved takes
+its files along with the stamps that they have. A change that is older than the proof came after it all the same.
+
 A removal has no ctime of its own. It lies between `proved_until` and `changed_at`, and where that interval straddles a
-message the path counts as present: creating it again destroys nothing. But only as it was before if nothing else
-happened to it: what was written just before the removal nobody read.
+message the path counts as present: creating it again destroys nothing. That is so only where nothing but the removal
+happened to it; else what it held in between is unknown, as it is of a path that came and went unread.
 """
 
 from collections.abc import Iterable
@@ -30,12 +33,13 @@ class Evidence:
 
     proved_until: int  # the state before certainly stood until here
     single: bool = False  # exactly one thing happened to the path since
-    several: bool = False  # more than one is known to have: what it was in between is not
     first: int | None = None  # positions of the path's first and
     last: int | None = None  # last event since; None where no event told
     covered: bool = True  # watching was unbroken since proved_until
     absent_since: int | None = None  # for a path without a row: it is known not to have existed from here on
     not_before: int | None = None  # placed among the messages already: the directory that the path is in came then
+    gone: bool = False  # and the last thing was its going
+    another: bool = False  # another file took the path: it came with an event, whenever its bytes were written
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +146,9 @@ def _interval(
         verdict = order(evidence, mark, slack)
         if evidence.not_before is not None and mark.at < evidence.not_before:
             verdict = Order.AFTER
-        if verdict is Order.AFTER and (near or sure <= mark.at < start or state.kind is Kind.UNKNOWN):
+        if verdict is Order.AFTER and (
+            near or sure <= mark.at < start or state.kind is Kind.UNKNOWN or evidence.another
+        ):
             sure, start = max(sure, mark.at + 1), max(start, mark.at + 1)
             continue
         if near and verdict is Order.UNSURE:
@@ -164,12 +170,12 @@ def _place_removal(
     old: Row | None, changed_at: int, evidence: Evidence, marks: list[Mark], slack: Slack
 ) -> tuple[Row, ...]:
     if old is None or old.state == ABSENT:
-        return ()
+        return _place_passing(old, changed_at, evidence, marks, slack)
     earliest, latest = min(evidence.proved_until, changed_at), changed_at
     for mark in marks:
         verdict = order(evidence, mark, slack)
         near = mark.at - slack.before <= latest <= mark.at + slack.after
-        if verdict is Order.BEFORE and (near or earliest <= mark.at < latest):
+        if verdict is Order.BEFORE and evidence.gone and (near or earliest <= mark.at < latest):
             latest = min(latest, mark.at)
             earliest = min(earliest, latest)
         elif verdict is Order.AFTER and (near or earliest <= mark.at):
@@ -182,9 +188,26 @@ def _place_removal(
     latest = max(latest, old.from_at + 1)
     earliest = max(min(earliest, latest), old.from_at + 1)
     gone = Row(ABSENT, latest, None, earliest, latest)
-    if (evidence.covered and not evidence.several) or earliest >= latest:
+    if (evidence.covered and evidence.single and evidence.gone) or earliest >= latest:
         return (*_before(old, latest, evidence), gone)
     return (*_before(old, earliest, evidence), _gap(earliest, latest, evidence), gone)
+
+
+def _place_passing(
+    old: Row | None, changed_at: int, evidence: Evidence, marks: list[Mark], slack: Slack
+) -> tuple[Row, ...]:
+    """Place what came and went before it was read: unknown at every message that it may have been there for."""
+    if old is None and evidence.absent_since is None:
+        return ()  # nothing is said of the path anyway
+    absent_from = old.from_at if old is not None else evidence.absent_since or 0
+    since = max(evidence.proved_until, absent_from + 1)
+    apart = (Order.AFTER, Order.BEFORE) if evidence.gone else (Order.AFTER,)  # else its going may be yet to be heard of
+    near = [mark for mark in marks if since <= mark.at <= changed_at + slack.before]
+    straddled = [mark.at for mark in near if order(evidence, mark, slack) not in apart]
+    if not straddled:
+        return ()
+    first, end = straddled[0], straddled[-1] + 1
+    return (*_before(old, first, evidence), _gap(first, end, evidence), Row(ABSENT, end, None, first, end))
 
 
 def _before(old: Row | None, end: int, evidence: Evidence) -> list[Row]:

@@ -11,7 +11,7 @@ from sidecar.attach.settings import Settings, require_enabled
 from sidecar.checkpoint.apply import enforce_caps
 from sidecar.cli.output import one_line, print_json, say
 from sidecar.cli.resolve import find_checkpoint, find_session
-from sidecar.ids import BASELINE, LATEST
+from sidecar.ids import BASELINE, LATEST, may_be_message
 
 EMPTY: dict[str, Any] = {
     "pin": {"message": None, "name": None},
@@ -26,7 +26,8 @@ def pin(args: argparse.Namespace, settings: Settings) -> int:
     found, checkpoint = find_checkpoint(settings, args.message, args.session, os.getcwd())
     with found.workspace.opened():
         name = args.name or checkpoint.message[:8]
-        if not name.strip() or name in (LATEST, BASELINE):
+        ids = {uuid for _, uuid in found.workspace.instants.find(name)} if may_be_message(name) else set()
+        if not name.strip() or not name.isprintable() or name in (LATEST, BASELINE) or ids - {checkpoint.message}:
             raise errors.UsageError(what=f"{name!r} cannot name a pin")
         taken = found.workspace.instants.pinned(name)
         if taken is not None and (taken.session, taken.message) != (checkpoint.session, checkpoint.message):

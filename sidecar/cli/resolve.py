@@ -111,11 +111,12 @@ def find_in(found: Found, text: str, session: str | None, settings: Settings) ->
 
 def _in_workspace(workspace: Workspace, text: str) -> tuple[Found, Checkpoint] | None:
     pinned = workspace.instants.pinned(text)
+    hits = workspace.instants.find(text) if may_be_message(text) else []
     if pinned is not None:
+        _require_only(pinned, text, hits)
         row = workspace.instants.session(pinned.session)
         assert row is not None
         return Found(workspace, row), pinned
-    hits = workspace.instants.find(text) if may_be_message(text) else []
     return _one(workspace, text, hits) if hits else None
 
 
@@ -145,6 +146,14 @@ def _one(workspace: Workspace, text: str, hits: list[tuple[str, str]]) -> tuple[
     return Found(workspace, row), _restorable(workspace, session, uuid)
 
 
+def _require_only(pinned: Checkpoint, text: str, hits: list[tuple[str, str]]) -> None:
+    """Refuse a pin's name with which other messages' ids begin by now: nobody knows which was meant."""
+    others = {uuid for _, uuid in hits} - {pinned.message}
+    if others:
+        candidates = ", ".join(sorted({pinned.message, *others}))
+        raise errors.AmbiguousId(text=text, what="message", candidates=candidates)
+
+
 def _in_session(found: Found, text: str, settings: Settings) -> Checkpoint:
     instants, session = found.workspace.instants, found.session.session
     if text == LATEST:
@@ -156,6 +165,7 @@ def _in_session(found: Found, text: str, settings: Settings) -> Checkpoint:
         return _restorable(found.workspace, session, BASELINE)
     pinned = instants.pinned(text)
     if pinned is not None and pinned.session == session:
+        _require_only(pinned, text, instants.find(text, session) if may_be_message(text) else [])
         return pinned
     _check_form(text)
     hits = instants.find(text, session)

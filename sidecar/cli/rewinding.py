@@ -143,6 +143,8 @@ def _only(paths: list[str], found: Found) -> tuple[bytes, ...]:
     here = os.fsencode(os.path.realpath(os.getcwd()))
     base = here if here == root or here.startswith(root.rstrip(b"/") + b"/") else root
     named = []
+    if "" in paths:  # a variable that was never set: it is not the whole workspace that was meant
+        raise errors.UsageError(what="An empty path names nothing")
     for path in paths:
         absolute = os.path.normpath(os.path.join(base, os.fsencode(path)))
         if absolute == root:

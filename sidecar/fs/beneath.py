@@ -138,11 +138,16 @@ class Root:
 
         A mount point is shown as what is mounted: its `device` is not the root's.
         """
+        found = self.lstat(path)
+        return None if found is None else stat_of(found)
+
+    def lstat(self, path: bytes) -> os.stat_result | None:
+        """Do that in the operating system's own words: many files are looked at, and few looks are kept."""
         if not path:
-            return stat_of(os.fstat(self.fd))
+            return os.fstat(self.fd)
         try:
             with self.parent(path) as (fd, name):
-                return stat_of(os.stat(name, dir_fd=fd, follow_symlinks=False))
+                return os.stat(name, dir_fd=fd, follow_symlinks=False)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -171,12 +176,7 @@ class Root:
     def open_read(self, path: bytes) -> int:
         """Open for reading; never blocks, never through a link (ELOOP). The caller closes it and looks what it is."""
         with self.parent(path) as (fd, name):
-            if _NOATIME:
-                try:
-                    return _step(fd, name, _READ | _NOATIME, path)
-                except PermissionError:
-                    pass  # only the owner may ask for that
-            return _step(fd, name, _READ, path)
+            return open_name(fd, name, path)
 
     def open_directory(self, path: bytes) -> int:
         """Open a directory for listing and flushing. The caller closes it."""
@@ -282,6 +282,16 @@ class Root:
             return list_fd(fd)
         finally:
             os.close(fd)
+
+
+def open_name(dir_fd: int, name: bytes, path: bytes) -> int:
+    """Open a name in an open directory, as `Root.open_read` does; `path` is what an error calls it."""
+    if _NOATIME:
+        try:
+            return _step(dir_fd, name, _READ | _NOATIME, path)
+        except PermissionError:
+            pass  # only the owner may ask for that
+    return _step(dir_fd, name, _READ, path)
 
 
 def list_fd(fd: int) -> Entries:

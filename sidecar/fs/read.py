@@ -12,13 +12,14 @@ import errno
 import fcntl
 import os
 import signal
+import stat as bits
 import sys
 import time
 from dataclasses import dataclass
 
 from sidecar.clock import MS, SECOND
-from sidecar.fs.beneath import Blocked, Root, stat_of
-from sidecar.model import Kind, Reason, Stat
+from sidecar.fs.beneath import Blocked, Root, open_name, stat_of
+from sidecar.model import Reason, Stat
 
 # The kernel stamps with its tick: a second write inside one leaves the stamp as it was. Ticks lag up to 6 ms
 # (measured).
@@ -117,16 +118,16 @@ def read_whole(
     return Unread(Reason.UNSTABLE, last.stat, last.doubtful)
 
 
-def has_writer(root: Root, fd: int) -> bool | None:
+def has_writer(root: Root, fd: int, *, asked: bool = False) -> bool | None:
     """Tell whether anyone has an open file open for writing, or mapped so; None where leases cannot tell.
 
-    `fd` must be open for reading only.
+    `fd` must be open for reading only. `asked`: this was asked of it before.
     """
     if sys.platform != "linux" or not root.local:
         return None
     try:
-        # A writer that opens in this instant makes the kernel signal us; SIGIO would end the process, SIGURG does not.
-        fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
+        if not asked:  # a writer that opens in this instant has us signalled: SIGIO would end the process, SIGURG not
+            fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
     except BlockingIOError:
         return True
@@ -153,12 +154,13 @@ def read_fd_limited(fd: int, ceiling_bytes: int, expected_bytes: int = 0) -> byt
     want = expected_bytes + 1
     while True:
         piece = os.pread(fd, max(1, min(want, ceiling_bytes + 1 - total)), total)
-        if not piece:
+        if piece:
+            pieces.append(piece)
+            total += len(piece)
+            if total > ceiling_bytes:
+                return None
+        if not piece or (len(piece) < want and total == expected_bytes):
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        pieces.append(piece)
-        total += len(piece)
-        if total > ceiling_bytes:
-            return None
         want = max(expected_bytes + 1 - total, 1) if total <= expected_bytes else _PIECE
 
 
@@ -171,13 +173,12 @@ class _Rules:
 
 
 def _attempt(root: Root, path: bytes, rules: _Rules) -> Reading | _Again:
-    seen = root.stat(path)
-    if seen is None:
-        return Gone()
-    found = _not_readable(seen, rules)  # before opening: to open a device can already do something to it
-    if found is not None:
-        return found
-    fd = root.open_read(path)
+    with root.parent(path) as (folder, name):
+        # Before opening: to open a device can already do something to it.
+        found = _not_readable(os.stat(name, dir_fd=folder, follow_symlinks=False), rules)
+        if found is not None:
+            return found
+        fd = open_name(folder, name, path)
     try:
         before = _wait_for_tick(fd)
         return _not_readable(before, rules) or _read_between(root, path, fd, before, rules)
@@ -185,56 +186,58 @@ def _attempt(root: Root, path: bytes, rules: _Rules) -> Reading | _Again:
         os.close(fd)
 
 
-def _read_between(root: Root, path: bytes, fd: int, before: Stat, rules: _Rules) -> Reading | _Again:
+def _read_between(root: Root, path: bytes, fd: int, before: os.stat_result, rules: _Rules) -> Reading | _Again:
     """Read an open file between two probes for writers and two looks at it."""
     writing = has_writer(root, fd)
     if writing and not rules.final:
-        return _Again(before)
-    content = read_fd_limited(fd, rules.ceiling, before.size_bytes)
+        return _Again(stat_of(before))
+    content = read_fd_limited(fd, rules.ceiling, before.st_size)
     if content is None:
         return Unread(Reason.TOO_LARGE, stat_of(os.fstat(fd)))
     if not _still(root, path, fd, before, content):
-        return _Again(before)
-    after = has_writer(root, fd)
+        return _Again(stat_of(before))
+    after = has_writer(root, fd, asked=True)
     if writing or after:
-        return _Again(before, content)
+        return _Again(stat_of(before), content)
     sure = writing is False and after is False
-    if not sure and time.time_ns() - before.ctime_ns < rules.settle_ns:
+    if not sure and time.time_ns() - before.st_ctime_ns < rules.settle_ns:
         # Too fresh to be sure of, and a writer may only be pausing: at least let two reads agree.
         _sleep(_AGAIN_NS)
-        again = read_fd_limited(fd, rules.ceiling, before.size_bytes)
+        again = read_fd_limited(fd, rules.ceiling, before.st_size)
         unchanged = again == content and _still(root, path, fd, before, content)
-        return Whole(content, before, sure=False) if unchanged else _Again(before)
-    return Whole(content, before, sure=True)
+        return Whole(content, stat_of(before), sure=False) if unchanged else _Again(stat_of(before))
+    return Whole(content, stat_of(before), sure=True)
 
 
-def _not_readable(stat: Stat, rules: _Rules) -> Reading | None:
-    if stat.kind is Kind.LINK or (
-        stat.kind is Kind.FILE and stat.links > 1 and (stat.device, stat.inode) != rules.ours
-    ):
-        return Linked(stat)
-    if stat.kind is not Kind.FILE:
-        return Unread(Reason.UNSTORABLE, stat)
-    if stat.size_bytes > rules.ceiling:
-        return Unread(Reason.TOO_LARGE, stat)
-    return None
+def _not_readable(found: os.stat_result, rules: _Rules) -> Reading | None:
+    if bits.S_ISREG(found.st_mode) and (found.st_nlink == 1 or (found.st_dev, found.st_ino) == rules.ours):
+        return Unread(Reason.TOO_LARGE, stat_of(found)) if found.st_size > rules.ceiling else None
+    if bits.S_ISREG(found.st_mode) or bits.S_ISLNK(found.st_mode):
+        return Linked(stat_of(found))
+    return Unread(Reason.UNSTORABLE, stat_of(found))
 
 
-def _wait_for_tick(fd: int) -> Stat:
+def _wait_for_tick(fd: int) -> os.stat_result:
     """Look at an open file, and where its last change is younger than a tick look again after it."""
-    stat = stat_of(os.fstat(fd))
-    age = time.time_ns() - stat.ctime_ns
+    found = os.fstat(fd)
+    age = time.time_ns() - found.st_ctime_ns
     if 0 <= age < TICK_NS:
         _sleep(TICK_NS - age)
-        stat = stat_of(os.fstat(fd))
-    return stat
+        found = os.fstat(fd)
+    return found
 
 
-def _still(root: Root, path: bytes, fd: int, before: Stat, content: bytes) -> bool:
-    if len(content) != before.size_bytes or not before.same_file_state(stat_of(os.fstat(fd))):
+def _still(root: Root, path: bytes, fd: int, before: os.stat_result, content: bytes) -> bool:
+    if len(content) != before.st_size or _state_of(os.fstat(fd)) != _state_of(before):
         return False
-    now = root.stat(path)
-    return now is not None and before.same_file_state(now)
+    now = root.lstat(path)
+    return now is not None and _state_of(now) == _state_of(before)
+
+
+def _state_of(found: os.stat_result) -> tuple[int, ...]:
+    """Give all that a change of bytes, mode or identity must touch."""
+    identity = found.st_dev, found.st_ino, found.st_nlink, found.st_mode
+    return *identity, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _blocked(blocked: Blocked) -> Reading:

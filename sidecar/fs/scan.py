@@ -8,6 +8,7 @@ import contextlib
 import errno
 import os
 import re
+import stat as bits
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ class Listing:
     stat: Stat
     listed_at: int
     done_at: int
-    entries: tuple[tuple[bytes, Stat], ...]
+    entries: tuple[tuple[bytes, os.stat_result], ...]  # in the system's own words: few of them are looked at closer
     fault: OSError | None
     steady: bool
 
@@ -62,8 +63,12 @@ def scan(root: Root, start: bytes, enter: Callable[[bytes, Stat], bool]) -> Iter
         yield listing
         below = [
             (child, stat)
-            for child, stat in ((join(path, name), stat) for name, stat in listing.entries)
-            if stat.kind is Kind.DIRECTORY and stat.device == root.device and enter(child, stat)
+            for child, stat in (
+                (join(path, name), stat_of(found))
+                for name, found in listing.entries
+                if bits.S_ISDIR(found.st_mode) and found.st_dev == root.device
+            )
+            if enter(child, stat)
         ]
         waiting.extend(reversed(below))
 
@@ -98,7 +103,7 @@ def join(folder: bytes, name: bytes) -> bytes:
 def _list_once(fd: int, path: bytes) -> Listing:
     listed_at = time.time_ns()
     before = os.fstat(fd)
-    entries: list[tuple[bytes, Stat]] = []
+    entries: list[tuple[bytes, os.stat_result]] = []
     fault: OSError | None = None
     try:
         for text in os.listdir(fd):
@@ -106,7 +111,7 @@ def _list_once(fd: int, path: bytes) -> Listing:
             if name.startswith(STAGING_PREFIX) and is_staging_name(name):
                 continue
             with contextlib.suppress(FileNotFoundError):
-                entries.append((name, stat_of(os.stat(name, dir_fd=fd, follow_symlinks=False))))
+                entries.append((name, os.stat(name, dir_fd=fd, follow_symlinks=False)))
     except OSError as error:
         fault = error
     after = os.fstat(fd)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from sidecar import errors
 from sidecar.clock import MS, Clock
-from sidecar.fs.beneath import Blocked, Root
+from sidecar.fs.beneath import Blocked, Root, stat_of
 from sidecar.fs.places import Places
 from sidecar.fs.read import has_writer
 from sidecar.fs.scan import scan
@@ -296,7 +296,8 @@ class Carrier:
         for listing in scan(staging.inside, name, lambda _path, _stat: True):
             if listing.fault is not None or not listing.steady:
                 return False
-            for entry, found in listing.entries:
+            for entry, seen in listing.entries:
+                found = stat_of(seen)
                 below = listing.path + b"/" + entry
                 was, is_file = path + below[len(name) :], found.kind is not Kind.DIRECTORY
                 if self.never(was, not is_file) or (is_file and not self._file_is_kept(staging, below, was, found)):

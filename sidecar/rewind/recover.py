@@ -5,9 +5,10 @@ what can be neither stays where it is. A rewind is idempotent: afterwards it is 
 """
 
 import os
+import stat as bits
 from collections.abc import Callable, Iterator, Sequence
 
-from sidecar.fs.beneath import Blocked, Root
+from sidecar.fs.beneath import Blocked, Root, stat_of
 from sidecar.fs.places import Places
 from sidecar.fs.scan import scan
 from sidecar.fs.write import DISPLACED_SUFFIX, Staging
@@ -103,5 +104,5 @@ def _files_of(staging: Staging, name: bytes, stat: Stat) -> Iterator[tuple[bytes
         return
     for listing in scan(staging.inside, name, lambda _path, _stat: True):
         for entry, found in listing.entries:
-            if found.kind is not Kind.DIRECTORY:
-                yield listing.path + b"/" + entry, found
+            if not bits.S_ISDIR(found.st_mode):
+                yield listing.path + b"/" + entry, stat_of(found)

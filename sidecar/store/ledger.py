@@ -14,7 +14,10 @@ _ROW = (
     "{0}.kind, {0}.blob, {0}.size_bytes, {0}.mode, {0}.reason, {0}.from_at, {0}.to_at, {0}.changed_lo, {0}.changed_at"
 )
 # A removal is an interval. Rows that a rewind wrote tell of an older author, and are no such rows.
-_GONE_ABOUT = "v.kind = 'absent' AND v.from_at > ?1 AND v.changed_lo <= ?1 AND v.changed_at = v.from_at"
+_GONE_ABOUT = (
+    "v.kind = 'absent' AND v.from_at > ?1 AND v.changed_lo <= ?1 AND v.changed_at = v.from_at AND NOT EXISTS "
+    "(SELECT 1 FROM version u WHERE u.path = v.path AND u.kind = 'unknown' AND u.from_at <= ?1 AND u.to_at > ?1)"
+)
 _STAT = "kind, mode, device, inode, size_bytes, mtime_ns, ctime_ns, links, uid, gid, seen_at"
 _KNOWN = (
     f"SELECT p.name, v.id, v.rewind, {_ROW.format('v')}, s.{_STAT.replace(', ', ', s.')} FROM path p "

@@ -1,6 +1,7 @@
 """Where a change belongs: each rule of `place` as a table."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -113,16 +114,15 @@ def test_a_new_path_of_a_folder_never_listed_is_unknown_before():
 @pytest.mark.parametrize(
     ("evidence", "marks", "at_t"),
     [
-        (Evidence(T - 50 * MS), [Mark(T)], A),  # straddles: counts as present
-        (Evidence(T - 50 * MS, first=3, last=3), [Mark(T, 5, 5, T + MS)], ABSENT),  # the order says: before
-        (Evidence(T - 50 * MS, first=3, last=3), [Mark(T, 5, 5, T + 90 * MS)], A),  # only before a late append
+        (Evidence(T - 50 * MS, single=True, gone=True), [Mark(T)], A),  # straddles: counts as present
+        (Evidence(T - 50 * MS, True, 3, 3), [Mark(T)], UNSTABLE),  # its going was not heard of: what was?
+        (Evidence(T - 50 * MS), [Mark(T)], UNSTABLE),  # and was perhaps written before it went
+        (Evidence(T - 50 * MS, first=3, last=8), [Mark(T, 5, 5, T + MS)], UNSTABLE),
+        (Evidence(T - 50 * MS, first=3, last=3, gone=True), [Mark(T, 5, 5, T + MS)], ABSENT),  # the order says: before
+        (Evidence(T - 50 * MS, first=3, last=3), [Mark(T, 5, 5, T + MS)], UNSTABLE),  # of another thing that happened
+        (Evidence(T - 50 * MS, True, 3, 3, gone=True), [Mark(T, 5, 5, T + 90 * MS)], A),  # only before a late append
         (Evidence(T - 50 * MS, first=6, last=6), [Mark(T, 5, 5)], A),
         (Evidence(T - 50 * MS, covered=False), [Mark(T)], UNKNOWN_THEN),
-        # Something else happened to it before: what it was then nobody read, unless all of it came after.
-        (Evidence(T - 50 * MS, several=True, first=3, last=7), [Mark(T, 5, 5, T + MS)], UNSTABLE),
-        (Evidence(T - 50 * MS, several=True), [Mark(T)], UNSTABLE),
-        (Evidence(T - 50 * MS, several=True, first=6, last=7), [Mark(T, 5, 5)], A),
-        (Evidence(T - 50 * MS, several=True, first=2, last=3), [Mark(T, 5, 5, T + MS)], ABSENT),
     ],
 )
 def test_a_removal_is_an_interval(evidence, marks, at_t):
@@ -132,8 +132,38 @@ def test_a_removal_is_an_interval(evidence, marks, at_t):
 
 
 def test_a_removal_remembers_how_early_it_may_have_been():
-    (_, gone) = place(OLD, ABSENT, T + 50 * MS, Evidence(T - 50 * MS), [], SLACK)
+    (_, gone) = place(OLD, ABSENT, T + 50 * MS, Evidence(T - 50 * MS, single=True, gone=True), [], SLACK)
     assert (gone.changed_lo, gone.changed_at) == (T - 50 * MS, T + 50 * MS)
+
+
+NOTHING = Row(ABSENT, 100 * MS, None, 100 * MS, 100 * MS)
+
+
+@pytest.mark.parametrize(
+    ("old", "evidence", "marks", "at_t"),
+    [
+        (NOTHING, Evidence(T - 50 * MS, first=3, last=9), [Mark(T, 5, 5)], UNSTABLE),
+        (NOTHING, Evidence(T - 50 * MS, first=3, last=3), [Mark(T)], UNSTABLE),
+        (NOTHING, Evidence(T - 50 * MS, first=3, last=4), [Mark(T, 5, 5, T)], UNSTABLE),  # its end was not heard of yet
+        (NOTHING, Evidence(T - 50 * MS, first=3, last=4, gone=True), [Mark(T, 5, 5, T)], None),  # it had gone
+        (NOTHING, Evidence(T - 50 * MS, first=6, last=9), [Mark(T, 5, 5)], None),  # it came after
+        (NOTHING, Evidence(T + MS, first=3, last=9), [Mark(T)], None),  # nothing was there yet
+        (NOTHING, Evidence(T - 50 * MS, first=3, last=9), [], None),
+        (None, Evidence(T - 50 * MS, first=3, last=9, absent_since=MS), [Mark(T)], UNSTABLE),
+        (None, Evidence(T - 50 * MS, first=3, last=9), [Mark(T)], None),
+    ],
+)
+def test_what_came_and_went_unread_was_perhaps_there(old, evidence, marks, at_t):
+    rows = place(old, ABSENT, T + 50 * MS, evidence, marks, SLACK)
+    assert bool(rows) is (at_t is not None)
+    assert not rows or (adjacent(rows) and states(rows, T - MS, T, T + 1) == [ABSENT, at_t, ABSENT])
+
+
+def test_another_file_that_came_after_a_message_was_not_there_before_however_old_its_bytes_are():
+    evidence = Evidence(T - 500 * MS, single=True, first=6, last=6)
+    marks = [Mark(T, 5, 5)]
+    assert states(place(OLD, B, T - 50 * MS, evidence, marks, SLACK), T) == [B]  # held open by its writer
+    assert states(place(OLD, B, T - 50 * MS, replace(evidence, another=True), marks, SLACK), T, T + 1) == [A, B]
 
 
 def test_what_could_not_be_read_whole_is_unsure_from_the_first_sign_on():

@@ -77,7 +77,7 @@ def test_sockets_are_findings(root: Root, work: Path, monkeypatch: pytest.Monkey
 @pytest.mark.root
 def test_devices_are_never_opened(root: Root, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.mknod(work / "null", 0o020666, os.makedev(1, 3))
-    monkeypatch.setattr(Root, "open_read", lambda *_: pytest.fail("a device was opened"))
+    monkeypatch.setattr(read, "open_name", lambda *_: pytest.fail("a device was opened"))
     outcome = whole(root, b"null")
     assert isinstance(outcome, Unread) and outcome.reason is Reason.UNSTORABLE
 
@@ -251,12 +251,12 @@ def test_a_fresh_file_is_read_only_after_its_tick(root: Root, work: Path, monkey
 def test_a_file_that_vanishes_is_gone_and_one_swapped_for_a_link_is_linked(
     root: Root, work: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = Root.open_read
+    real = read.open_name
 
-    def after(change: Callable[[], None]) -> Callable[[Root, bytes], int]:
-        def opened(self: Root, path: bytes) -> int:
+    def after(change: Callable[[], None]) -> Callable[[int, bytes, bytes], int]:
+        def opened(folder: int, name: bytes, path: bytes) -> int:
             change()
-            return real(self, path)
+            return real(folder, name, path)
 
         return opened
 
@@ -265,10 +265,10 @@ def test_a_file_that_vanishes_is_gone_and_one_swapped_for_a_link_is_linked(
         (work / "file").symlink_to(outside / "secret")
 
     (work / "file").write_bytes(b"x")
-    monkeypatch.setattr(Root, "open_read", after((work / "file").unlink))
+    monkeypatch.setattr(read, "open_name", after((work / "file").unlink))
     assert whole(root, b"file") == Gone()
     (work / "file").write_bytes(b"x")
-    monkeypatch.setattr(Root, "open_read", after(swap))
+    monkeypatch.setattr(read, "open_name", after(swap))
     assert isinstance(whole(root, b"file"), Linked)
 
 
@@ -284,11 +284,11 @@ def test_faults_of_the_process_are_raised_and_of_the_file_are_not(
         return opened
 
     for number in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
-        monkeypatch.setattr(Root, "open_read", fail(number))
+        monkeypatch.setattr(read, "open_name", fail(number))
         with pytest.raises(OSError):
             whole(root, b"file")
     for number in (errno.EIO, errno.EACCES):
-        monkeypatch.setattr(Root, "open_read", fail(number))
+        monkeypatch.setattr(read, "open_name", fail(number))
         outcome = whole(root, b"file")
         assert isinstance(outcome, Unread) and outcome.reason is Reason.UNSTORABLE and outcome.stat is not None
 

@@ -126,6 +126,31 @@ def test_path_arguments_restore_only_those(stage):
     assert sorted(told["restored"]) == sorted(["a.txt", os.fsdecode(ODD)])
 
 
+@pytest.mark.parametrize("dry", [[], ["--dry-run"]])
+def test_an_empty_path_is_not_the_whole_workspace(stage, dry):
+    """It is what a variable that was never set leaves of `rewind MESSAGE "$FILE"`."""
+    before = stage.tree()
+    answer = stage.run("rewind", "abcd0001", "--json", "--yes", *dry, "")
+    assert_sentence(answer, code=2)
+    assert answer.json["code"] == "usage"
+    assert stage.tree() == before
+
+
+def test_a_pin_never_hides_a_message(stage):
+    first, second = uuid_of("abcd0001"), uuid_of("abcd0002")
+    for name in (second, second[:8], "abcd0002", "two\nlines"):
+        assert_sentence(stage.run("pin", first, name), code=2)
+        assert stage.json("show", second[:8])["message"] == second
+    assert stage.json("pin", first)["name"] == first[:8]
+    assert stage.json("show", first[:8])["message"] == first
+    stage.json("pin", first, "feed0003")  # no message begins with it yet
+    with stage.watching() as watcher:
+        third = uuid_of("feed0003")
+        watcher.checkpoint(stage.session.prompt("a third", uuid=third))
+    assert stage.json("show", "feed0003", code=1)["code"] == "ambiguous-id"
+    assert stage.json("show", third)["message"] == third
+
+
 def test_a_fork_shares_ids_and_asks_for_the_session(tmp_path):
     stage = Stage(tmp_path)
     stage.write("a.txt", "one\n")
