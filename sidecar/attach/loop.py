@@ -222,7 +222,7 @@ class Sidecar:
             else:
                 self.step(tick_s)
             discover()
-        self._round(list(self.rooms.values()), 0.0)
+        self._round(list(self.rooms.values()), 0.0, everything=True)
 
     def step(self, timeout_s: float = 0.0) -> None:
         """Wait up to so long for something to happen, and do everything once."""
@@ -231,8 +231,8 @@ class Sidecar:
             self._hear(self.watcher.take(timeout_s), before)
         self._round(list(self.rooms.values()), 0.0)
 
-    def _round(self, rooms: Iterable[Room], timeout_s: float) -> None:
-        """Do everything once: hear, read, write down, announce."""
+    def _round(self, rooms: Iterable[Room], timeout_s: float, *, everything: bool = False) -> None:
+        """Do everything once: hear, read, write down, announce; `everything`: also what is not due yet."""
         rooms = list(rooms) or list(self.rooms.values())
         for room in rooms:
             self._take_over(room)
@@ -242,13 +242,14 @@ class Sidecar:
         news = {follower.session: follower.poll() for room in rooms for follower in room.followers.values()}
         if any(news.values()):
             self._drain(0.0, needed=True)
-        self._write(rooms, news)
+        self._write(rooms, news, {key for key in asked if everything or asked[key]})
         for room in rooms:
             for follower in room.followers.values():
                 if follower.heard_from is None:
                     self._listen(follower)
-            answer(asked.get(room.workspace.key, []))
-            room.look_if_due()
+            if not room.held:
+                answer(asked.get(room.workspace.key, []))
+            self._or_hold_back(room, room.look_if_due)
 
     def _take_over(self, room: Room) -> None:
         if room.was_replaced():
@@ -271,11 +272,12 @@ class Sidecar:
         if not watcher.barrier(self.settings.watch.cookie.deadline_ms / 1000):
             self.warn("lost", "The watcher did not answer in time; the tree is looked at again.")
             for room in self.rooms.values():
-                room.lost = room.lost or room.lock is not None
+                room.lose()
         self._hear(watcher.take(timeout_s), before)
         for room in self.rooms.values():
             if room.lock is not None and not room.lost and room.place is not None:
-                room.station.prove(watcher.drained_at, extend_after=EXTEND_AFTER)
+                prove = partial(room.station.prove, watcher.drained_at, extend_after=EXTEND_AFTER)
+                self._or_hold_back(room, prove)
 
     def _hear(self, events: list[Event | Lost], proved_until: int) -> None:
         for event in events:
@@ -312,18 +314,17 @@ class Sidecar:
             code = {Why.WATCH_LIMIT: "watch-limit", Why.INSTANCE_LIMIT: "watch-limit"}.get(lost.why, "lost")
             if lost.why is not Why.POLL:
                 self.warn(code, f"Events of {room.workspace.root} were lost ({lost.why}); it is looked at again.")
-            room.lost = True
+            room.lose(at_once=lost.why is Why.POLL)
 
     def _leave(self, room: Room) -> None:
         room.leave()
-        room.station.end_coverage()
         self.warn("root-replaced", f"The workspace {room.workspace.root} was removed or replaced.")
 
-    def _write(self, rooms: Iterable[Room], news: dict[str, list[News]]) -> None:
+    def _write(self, rooms: Iterable[Room], news: dict[str, list[News]], asked: set[str]) -> None:
         for room in rooms:
             started = time.monotonic_ns()
             try:
-                outcomes = self._write_room(room, news)
+                outcomes = self._write_room(room, news, asked=room.workspace.key in asked)
             except errors.StoreFault as fault:
                 self._hold_back(room, fault)
                 continue
@@ -343,7 +344,7 @@ class Sidecar:
                     )
                 self._announce_evicted(outcome.evicted)
 
-    def _write_room(self, room: Room, news: dict[str, list[News]]) -> list[DigestOutcome]:
+    def _write_room(self, room: Room, news: dict[str, list[News]], *, asked: bool) -> list[DigestOutcome]:
         mine = {session: news.get(session, []) for session in room.followers}
         outcomes: list[DigestOutcome] = []
         has_message = any(isinstance(item.event, UserMessage) for items in mine.values() for item in items)
@@ -354,8 +355,14 @@ class Sidecar:
                 writers.append(digest_news(room.station, room.digests[session], follower, items))
             follower.forget_appends()
         finish = partial(_run_all, writers, outcomes) if writers else None
-        room.write(finish, has_message=has_message, watcher=self.watcher)
+        room.write(finish, has_message=has_message, asked=asked, watcher=self.watcher)
         return outcomes
+
+    def _or_hold_back(self, room: Room, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except errors.StoreFault as fault:
+            self._hold_back(room, fault)
 
     def _hold_back(self, room: Room, fault: errors.StoreFault) -> None:
         """Nothing was written: say so, and begin again with what is there when there is room for it.

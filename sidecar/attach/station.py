@@ -4,10 +4,12 @@ Order of a round (`loop`): events are taken, the transcripts are read to their e
 made before that was heard of; only then are suspects looked at and placed, together with the messages that were read.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
+from sidecar import errors
+from sidecar.attach.pace import HotPaths
 from sidecar.capture.apply import CaptureOutcome, Capturer
 from sidecar.capture.budget import Budget
 from sidecar.capture.look import Finding, Suspect
@@ -59,6 +61,7 @@ class Station:
         self.marks: dict[tuple[str, str], Mark] = {}
         self._pending: dict[bytes, Pending] = {}
         self._unstable: dict[bytes, Pending] = {}
+        self.hot: HotPaths | None = None  # who captures continuously gives this
 
     # Suspects -------------------------------------------------------------------------------------------------------
 
@@ -117,6 +120,9 @@ class Station:
         `covered`: watching was unbroken since `proved_until`; else nothing is claimed of the time between. Changes
         later than `until` are left alone: their events, which say more, have not been taken yet.
         """
+        waiting = self._pending
+        if not covered:  # what was heard before and after a gap is no order; the tree itself says it all
+            self._pending = {path: old for path, old in waiting.items() if path in self.capturer.named}
         started = self.clock.now()
         evidence = Evidence(proved_until, covered=covered)
 
@@ -124,24 +130,44 @@ class Station:
             self._count(files)
             progress(files)
 
-        outcome = self._write(self.capturer.survey(evidence, count, until), finish)
+        outcome = self._write(_heed(self.capturer.survey(evidence, count, until), waiting), finish, waiting)
         self.scanned_at = started
         return outcome
 
     def _count(self, files: int) -> None:
         self._files = files
 
-    def write_down(self, finish: Callable[[], None] | None = None, *, unstable: bool = False) -> CaptureOutcome:
+    def write_down(
+        self,
+        finish: Callable[[], None] | None = None,
+        *,
+        unstable: bool = False,
+        everything: bool = True,
+        listings: bool = True,
+    ) -> CaptureOutcome:
         """Look at all suspects and write down what became of them; `finish` joins the last transaction.
 
-        `unstable`: also at paths that somebody was writing to when they were last looked at.
+        `unstable`: also at paths that somebody was writing to when they were last looked at. Not `everything`: paths
+        that change all the time wait for their next turn; their events go on adding up until then.
+        Not `listings`: a look at the whole tree follows, which lists every folder.
         """
-        pending, self._pending = self._pending, {}
+        waiting, now = self._pending, self.clock.now()
         if unstable:
-            pending = {**self._unstable, **pending}
+            waiting = {**self._unstable, **waiting}
             self._unstable = {}
+        if not listings:
+            waiting = {path: one for path, one in waiting.items() if not one.listing}
+        pending = waiting
+        if self.hot is not None and not everything:
+            pending = {path: one for path, one in waiting.items() if one.listing or not self.hot.is_hot(path, now)}
+        self._pending = {path: one for path, one in waiting.items() if path not in pending}
+        if not pending and finish is None:
+            return CaptureOutcome((), (), (), 0)
+        if self.hot is not None:
+            for path in pending:
+                self.hot.capture(path, now)
         findings = self.capturer.look(pending[path].suspect(path) for path in pending)
-        return self._write(findings, finish)
+        return self._write(_heed(findings, self._pending), finish, waiting)
 
     def rescan(self, finish: Callable[[], None] | None = None) -> CaptureOutcome:
         """Look at the whole tree although events were heard: what nobody told is found by its stat.
@@ -162,14 +188,23 @@ class Station:
         findings = self.capturer.survey(Evidence(self.scanned_at, covered=False), self._count)
         first = next(findings, None)
         if first is not None or finish is not None:
-            outcome = self._write(chain(() if first is None else (first,), findings), finish)
+            outcome = self._write(chain(() if first is None else (first,), findings), finish, dict(self._pending))
             if outcome.again:
                 return  # what was seen of them is not known: nothing is proved by this look
         self._pending, self._unstable = {}, {}  # all of them are looked at the next time
         self.scanned_at = started
         self.prove(started, extend_after=extend_after)
 
-    def _write(self, findings: Iterator[Finding], finish: Callable[[], None] | None) -> CaptureOutcome:
+    def _write(
+        self, findings: Iterator[Finding], finish: Callable[[], None] | None, waiting: Mapping[bytes, Pending]
+    ) -> CaptureOutcome:
+        try:
+            return self._write_batches(findings, finish)
+        except errors.StoreFault:
+            self._pending = {**waiting, **self._pending}  # what was heard of them is as true as it was
+            raise
+
+    def _write_batches(self, findings: Iterator[Finding], finish: Callable[[], None] | None) -> CaptureOutcome:
         changed: list[bytes] = []
         again: list[Suspect] = []
         unstable: list[Suspect] = []
@@ -244,10 +279,16 @@ class Station:
                 self._extend_coverage()
                 self.workspace.ledger.release(self.clock.now() - self.policy.time.record_grace_ms * MS)
 
+    @property
+    def known_until(self) -> int:
+        """Give the instant until which the store's states stand: of a path that still waits it has an old one."""
+        return min([self.proved_until, *(one.proved_until for one in self._pending.values() if one.count)])
+
     def _extend_coverage(self) -> None:
-        if self.coverage is not None and self.proved_until > self.covered_until:
-            self.workspace.ledger.extend_coverage(self.coverage, self.proved_until)
-            self.covered_until = self.proved_until
+        until = self.known_until
+        if self.coverage is not None and until > self.covered_until:
+            self.workspace.ledger.extend_coverage(self.coverage, until)
+            self.covered_until = until
 
 
 def _pending_again(suspect: Suspect) -> Pending:
@@ -262,6 +303,25 @@ def _pending_again(suspect: Suspect) -> Pending:
         suspect.listing,
         since=suspect.since,
     )
+
+
+def _heed(findings: Iterable[Finding], waiting: Mapping[bytes, Pending]) -> Iterator[Finding]:
+    """Let what was found of a path through its directory, or its other name, heed the path's own events that wait.
+
+    They may have come before those of the directory: then the state before did not stand as long as those say. Only
+    a removal of its own, and nothing else, says all that those do.
+    """
+    for finding in findings:
+        own, evidence = waiting.get(finding.path), finding.suspect.evidence
+        mine = own.suspect(finding.path).evidence if own is not None and own.count else evidence
+        if own is None or mine == evidence:
+            yield finding
+            continue
+        if not (own.gone and own.count == 1):
+            first = min(own.first, evidence.first) if own.first is not None and evidence.first is not None else None
+            proved = min(own.proved_until, evidence.proved_until)
+            mine = replace(evidence, proved_until=proved, single=False, gone=False, first=first, last=None)
+        yield replace(finding, suspect=replace(finding.suspect, evidence=mine))
 
 
 def _batches(findings: Iterable[Finding], ceiling: int) -> Iterator[tuple[list[Finding], bool]]:

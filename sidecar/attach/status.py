@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from sidecar.agents import registry
 from sidecar.attach import owner
+from sidecar.attach.pace import OWED, UNHEARD
 from sidecar.attach.settings import Settings
 from sidecar.attach.wide import EDITED_ONLY, remembered_mode
 from sidecar.capture.budget import count_refused
@@ -74,7 +75,7 @@ def standing_of(workspace: Workspace, settings: Settings) -> Standing:
         stored,
         rescans if isinstance(rescans, int) else 0,
         linked,
-        tuple(_warnings(workspace, settings)),
+        tuple(_warnings(workspace, settings, capturing is not None)),
     )
 
 
@@ -90,7 +91,7 @@ def _why_not(settings: Settings, transcript: str, followed: bool, captured: bool
     return None
 
 
-def _warnings(workspace: Workspace, settings: Settings) -> list[str]:
+def _warnings(workspace: Workspace, settings: Settings, captured: bool) -> list[str]:
     warnings = []
     wide = remembered_mode(workspace)
     if wide is not None:
@@ -98,6 +99,17 @@ def _warnings(workspace: Workspace, settings: Settings) -> list[str]:
     refused = count_refused(workspace, settings.checkpoints.limits)
     if refused:
         warnings.append(f"{refused} files of {workspace.root} are not kept: there is no room for them in the budgets.")
+    if captured and workspace.meta(OWED):
+        most = settings.watch.rescan.longest_pause_s
+        warnings.append(
+            "Events were lost: a rescan of the whole tree is owed, by the next message or rewind and in "
+            f"{most} seconds at most; until then nothing is claimed of what changed."
+        )
+    if captured and workspace.meta(UNHEARD):
+        warnings.append(
+            f"Not every folder of {workspace.root} can be watched, because of a limit of this machine: those are "
+            "looked at now and then, and at each message and rewind (on Linux: sysctl fs.inotify.max_user_watches)."
+        )
     if workspace.rewinds.journal() is not None:
         warnings.append("A rewind was interrupted; the next rewind or undo puts it in order.")
     if not os.path.isdir(workspace.root):

@@ -66,7 +66,10 @@ def status(args: argparse.Namespace, settings: Settings) -> int:
     if not standings:
         say("Nothing is known here yet: `sidecar watch` begins.")
     for standing in standings:
-        say(f"{one_line(standing.root)}: {standing.bytes} bytes kept, {standing.linked} linked paths not protected")
+        say(
+            f"{one_line(standing.root)}: {standing.bytes} bytes kept, {standing.linked} linked paths not protected, "
+            f"{standing.rescans} rescans"
+        )
         for one in standing.sessions:
             by = f"followed by process {one.pid}" if one.pid is not None else "not followed"
             shield = "protected" if one.protected else f"UNPROTECTED ({one.why})"

@@ -128,6 +128,17 @@ class WatchRescan:
 
     period_s: int = at_least(1)
     degraded_period_s: int = at_least(1)  # while part of the tree, or all of it, has no watch
+    first_pause_ms: int = at_least(1)  # between looks that nobody asked for, when events are lost again and again
+    longest_pause_s: int = at_least(1)
+    quiet_s: int = at_least(1)  # without a loss: the next look comes at once
+
+
+@dataclass(frozen=True, slots=True)
+class WatchHot:
+    """How often a path that changes all the time is captured between messages."""
+
+    period_ms: int = at_least(1)
+    burst: int = at_least(1)  # captures in quick succession before that
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,3 +147,4 @@ class WatchPolicy:
 
     cookie: WatchCookie
     rescan: WatchRescan
+    hot: WatchHot

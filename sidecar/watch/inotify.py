@@ -20,6 +20,7 @@ from sidecar.watch.descriptor import Descriptor, Proof, Queue, Record
 from sidecar.watch.folders import UNWATCHED, Folder, Tree
 from sidecar.watch.watches import Watches, When, open_root
 
+_REST = 4  # folders without a watch are told of anew after so many times what the last telling cost the caller
 _ROOT_GONE = In.IN_DELETE_SELF | In.IN_MOVE_SELF | In.IN_UNMOUNT | In.IN_IGNORED
 
 
@@ -43,6 +44,8 @@ class InotifyWatcher:
         self._closed = False
         self._next_check = 0.0
         self._next_unwatched: float | None = None
+        self._left = time.monotonic()  # when the caller went to work
+        self._away_s = 0.0  # the longest that it was at work since it was told of folders without a watch
         self._start()
 
     def add_tree(self, root_path: bytes, prune: Callable[[bytes], bool]) -> Place:
@@ -61,13 +64,16 @@ class InotifyWatcher:
         return self._jar.wait(deadline_s, self._timing.cookie_retry_s, self._alive)
 
     def take(self, timeout_s: float) -> list[Event | Lost]:
-        give_up = time.monotonic() + timeout_s
+        now = time.monotonic()
+        give_up = now + timeout_s
+        self._away_s = max(self._away_s, now - self._left)
         while True:
             self._look_after()
             wait_s = 0.0 if self._out else max(0.0, min(give_up - time.monotonic(), self._timing.check_s))
             came = self._drain(wait_s)
             if self._out or came or time.monotonic() >= give_up:
                 out, self._out = self._out, []
+                self._left = time.monotonic()
                 return out
 
     def watched(self) -> int:
@@ -156,9 +162,10 @@ class InotifyWatcher:
         if not unwatched or self._next_unwatched is None:
             self._next_unwatched = now + self._timing.unwatched_s if unwatched else None
             return
-        if now < self._next_unwatched:
+        if now < self._next_unwatched + self._away_s * _REST:
             return
         self._next_unwatched = now + self._timing.unwatched_s
+        self._away_s = 0.0
         without = self._watches.folders.unwatched
         for folder in [each for each in unwatched if each.parent not in without]:
             if folder in without:

@@ -135,6 +135,23 @@ def test_fifty_messages_with_edits_at_once_and_pauses_between_are_all_sure(tmp_p
         assert stage.json("log")[0]["unstable"] == 0
 
 
+@pytest.mark.slow
+def test_two_hundred_messages_with_edits_at_any_moment_never_have_a_wrong_byte(tmp_path):
+    stage = Stage(tmp_path)
+    prepare(stage)
+    truth = Truth(stage)
+    dice = random.Random(200)
+    with stage.watching("watch", "--profile", "long") as watcher:
+        watcher.checkpoint(truth.prompt("hello"))
+        messages = []
+        for between_s in (0.0, 0.005, 0.02, 0.05):
+            messages += play(stage, truth, 50, after_s=lambda: dice.uniform(0, 0.005), between_s=between_s)
+        for message in messages:
+            watcher.checkpoint(message)
+        assert len(messages) >= 200
+        truth.prove()
+
+
 def test_with_a_pause_before_and_after_each_edit_nothing_is_unsure(tmp_path):
     stage = Stage(tmp_path)
     prepare(stage)
