@@ -44,7 +44,9 @@ def unsafe_root(root: str, settings: Settings) -> str | None:
     real = os.path.realpath(root)
     if real in {os.path.realpath(os.path.expanduser(wide)) for wide in settings.ignore.unsafe.roots}:
         return "it is too wide a place"
-    if settings.ignore.unsafe.mount_points and os.path.ismount(real):
+    # A project that is mounted whole (in a container, say) is no wider for that.
+    repository = os.path.lexists(os.path.join(real, ".git"))
+    if settings.ignore.unsafe.mount_points and os.path.ismount(real) and not repository:
         return "it is a mount point"
     return None
 

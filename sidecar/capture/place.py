@@ -118,12 +118,12 @@ def place(
     relevant = sorted(marks, key=lambda mark: mark.at)
     if state == ABSENT:
         return _place_removal(old, changed_at, evidence, relevant, slack)
-    sure_from, from_at = _interval(old, state, changed_at, evidence, relevant, slack)
+    sure_from, from_at, earliest = _interval(old, state, changed_at, evidence, relevant, slack)
     same = old is not None and old.state == state
     if same and evidence.covered and not any(sure_from <= mark.at < from_at for mark in relevant):
         return ()
     # A row that begins after a message that it may straddle was perhaps made before it: its author may have been, too.
-    made = (min(changed_at, from_at), from_at)
+    made = (min(earliest, from_at), from_at)
     changed_lo, changed_from = (old.changed_lo, old.changed_at) if old is not None and same else made
     rows = _before(old, sure_from, evidence)
     if rows and sure_from < from_at:
@@ -134,9 +134,13 @@ def place(
 
 def _interval(
     old: Row | None, state: State, changed_at: int, evidence: Evidence, marks: list[Mark], slack: Slack
-) -> tuple[int, int]:
-    """Give [sure_from, from_at): the stretch over which neither the old state nor the new one is certain."""
+) -> tuple[int, int, int]:
+    """Give [sure_from, from_at): the stretch over which neither the old state nor the new one is certain.
+
+    And the earliest instant at which the change may have been made.
+    """
     sure, start = evidence.proved_until, changed_at
+    earliest = changed_at
     if sure >= start or (evidence.single and evidence.covered):
         sure = start
     if state.kind is Kind.UNKNOWN and state.reason is Reason.UNSTABLE:
@@ -150,12 +154,14 @@ def _interval(
             near or sure <= mark.at < start or state.kind is Kind.UNKNOWN or evidence.another
         ):
             sure, start = max(sure, mark.at + 1), max(start, mark.at + 1)
+            earliest = max(earliest, mark.at + 1)
             continue
         if near and verdict is Order.UNSURE:
             verdict = order_by_stamps(changed_at, mark, slack)
         if verdict is Order.AFTER and near:
             # The last change came after; whether it was the only one is what `sure` says.
             sure, start = (max(sure, mark.at + 1) if sure == start else sure), max(start, mark.at + 1)
+            earliest = max(earliest, mark.at + 1)
         elif verdict is Order.BEFORE and near:
             start = min(start, mark.at)
             sure = min(sure, start)
@@ -163,7 +169,7 @@ def _interval(
             sure, start = min(sure, mark.at), max(start, mark.at + 1)
     if old is not None:
         sure = max(sure, old.from_at + 1)
-    return sure, max(sure, start)
+    return sure, max(sure, start), earliest
 
 
 def _place_removal(

@@ -118,16 +118,17 @@ def read_whole(
     return Unread(Reason.UNSTABLE, last.stat, last.doubtful)
 
 
-def has_writer(root: Root, fd: int, *, asked: bool = False) -> bool | None:
+def has_writer(root: Root, fd: int) -> bool | None:
     """Tell whether anyone has an open file open for writing, or mapped so; None where leases cannot tell.
 
-    `fd` must be open for reading only. `asked`: this was asked of it before.
+    `fd` must be open for reading only.
     """
     if sys.platform != "linux" or not root.local:
         return None
     try:
-        if not asked:  # a writer that opens in this instant has us signalled: SIGIO would end the process, SIGURG not
-            fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
+        # A writer that opens in this instant makes the kernel signal us; SIGIO would end the process, SIGURG does not.
+        # Each time: giving a lease back resets it.
+        fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
     except BlockingIOError:
         return True
@@ -196,7 +197,7 @@ def _read_between(root: Root, path: bytes, fd: int, before: os.stat_result, rule
         return Unread(Reason.TOO_LARGE, stat_of(os.fstat(fd)))
     if not _still(root, path, fd, before, content):
         return _Again(stat_of(before))
-    after = has_writer(root, fd, asked=True)
+    after = has_writer(root, fd)
     if writing or after:
         return _Again(stat_of(before), content)
     sure = writing is False and after is False

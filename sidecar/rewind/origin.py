@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from sidecar.clock import MS
-from sidecar.model import Origin, Row, Turn
+from sidecar.model import ABSENT, Origin, Row, Turn
 
 Edits = Sequence[tuple[str, int]]  # (session, instant) of the tool calls that named one path
 
@@ -11,12 +11,21 @@ Edits = Sequence[tuple[str, int]]  # (session, instant) of the tool calls that n
 def origin_of(row: Row, *, after: int, session: str, turns: Iterable[Turn], edits: Edits = ()) -> Origin:
     """Say who made the change that began a row, as a session sees it that looks back to an instant `after`.
 
-    A change that may lie inside a turn or outside it counts as the turn's: a rewind of it loses nothing. In two
-    sessions' turns at once it is the one's whose tool call named the path, else the other's (it is left alone).
+    A change that may lie inside a turn or before it is not the turn's: perhaps a person made it. But a removal is:
+    to bring back what is gone loses nothing. In two sessions' turns at once it is the one's whose tool call named the
+    path, else the other's (it is left alone).
     """
     if row.changed_at <= after:
         return Origin.BEFORE
+    turns = list(turns)
+    named = any(who == session and when >= row.changed_lo for who, when in edits)
+    if row.state != ABSENT and not named and not _begins_in_a_turn(row, turns):
+        return Origin.IDLE
     return origin_between(row.changed_lo, row.changed_at, session=session, turns=turns, edits=edits)
+
+
+def _begins_in_a_turn(row: Row, turns: Iterable[Turn]) -> bool:
+    return any(turn.start < row.changed_lo and (turn.end is None or row.changed_lo <= turn.end + MS) for turn in turns)
 
 
 def origin_between(lo: int, at: int, *, session: str, turns: Iterable[Turn], edits: Edits = ()) -> Origin:

@@ -203,6 +203,8 @@ def test_a_mount_point_and_the_listed_places_are_too_wide(monkeypatch: pytest.Mo
     assert unsafe_root(str(tmp_path / "project"), settings) is None
     monkeypatch.setattr(os.path, "ismount", lambda _path: True)
     assert unsafe_root(str(tmp_path / "project"), settings) == "it is a mount point"
+    (tmp_path / "project/.git").mkdir(parents=True)
+    assert unsafe_root(str(tmp_path / "project"), settings) is None
 
 
 def test_the_store_and_the_agents_own_directory_are_refused_as_ever(stage: Stage) -> None:

@@ -1,8 +1,10 @@
 """Who made a change: the instants of turns, as a table."""
 
+from dataclasses import replace
+
 import pytest
 
-from sidecar.model import ABSENT, Origin, Row, Turn
+from sidecar.model import ABSENT, Kind, Origin, Row, State, Turn
 from sidecar.rewind.origin import origin_of
 
 MS = 1_000_000
@@ -46,3 +48,28 @@ BOTH = [turn(ME, 100, 200), turn(OTHER, 150, 300)]
 )
 def test_origin(changed, turns, edits, expected):
     assert origin_of(changed, after=50 * MS, session=ME, turns=turns, edits=edits) is expected
+
+
+FILE = State(Kind.FILE, 1, 1, 0o644)
+
+
+@pytest.mark.parametrize(
+    ("lo", "at", "edits", "expected"),
+    [
+        (101, 101, [], Origin.TURN),
+        (95, 101, [], Origin.IDLE),  # perhaps a person wrote it before the message was sent
+        (95, 101, [(ME, 110 * MS)], Origin.TOOL),
+        (95, 101, [(ME, 60 * MS)], Origin.IDLE),
+        (190, 250, [], Origin.TURN),
+        (60, 101, [], Origin.IDLE),
+    ],
+)
+def test_what_was_perhaps_written_before_a_turn_is_not_the_turns(lo, at, edits, expected):
+    changed = replace(row(lo, at), state=FILE)
+    assert origin_of(changed, after=50 * MS, session=ME, turns=MINE, edits=edits) is expected
+
+
+def test_what_was_written_between_two_turns_that_touch_is_theirs():
+    changed = replace(row(195, 201), state=FILE)
+    turns = [turn(ME, 100, 200), turn(ME, 200, 300)]
+    assert origin_of(changed, after=50 * MS, session=ME, turns=turns) is Origin.TURN
