@@ -116,7 +116,8 @@ class Capturer(Looker):
         elif (another := _is_another_file(fresh, finding.stat)) or state == ABSENT:
             evidence = replace(evidence, another=another)
             if changed_at < evidence.proved_until - self.slack.before:  # a stamp that came along: it tells nothing
-                changed_at, evidence = finding.seen_at, replace(evidence, single=False)
+                changed_at = finding.seen_at
+                evidence = replace(evidence, single=False, earliest=evidence.proved_until)
         return place(fresh.row if fresh else None, state, changed_at, evidence, marks, self.slack)
 
     def _note_folder(self, finding: Finding, rows: tuple[Row, ...]) -> None:

@@ -39,6 +39,7 @@ class Evidence:
     absent_since: int | None = None  # for a path without a row: it is known not to have existed from here on
     not_before: int | None = None  # placed among the messages already: the directory that the path is in came then
     gone: bool = False  # and the last thing was its going
+    earliest: int | None = None  # of the change, where `changed_at` is only the latest that it can have been
     another: bool = False  # another file took the path: it came with an event, whenever its bytes were written
 
 
@@ -140,7 +141,7 @@ def _interval(
     And the earliest instant at which the change may have been made.
     """
     sure, start = evidence.proved_until, changed_at
-    earliest = changed_at
+    earliest = changed_at if evidence.earliest is None else evidence.earliest
     if sure >= start or (evidence.single and evidence.covered):
         sure = start
     if state.kind is Kind.UNKNOWN and state.reason is Reason.UNSTABLE:

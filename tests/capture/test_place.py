@@ -136,6 +136,12 @@ def test_a_removal_remembers_how_early_it_may_have_been():
     assert (gone.changed_lo, gone.changed_at) == (T - 50 * MS, T + 50 * MS)
 
 
+def test_a_change_whose_stamp_tells_nothing_was_made_any_time_since_the_proof():
+    evidence = Evidence(T - 50 * MS, earliest=T - 50 * MS)
+    made = place(OLD, B, T + 50 * MS, evidence, [Mark(T)], SLACK)[-1]
+    assert (made.changed_lo, made.changed_at) == (T - 50 * MS, T + 50 * MS)
+
+
 NOTHING = Row(ABSENT, 100 * MS, None, 100 * MS, 100 * MS)
 
 

@@ -50,8 +50,8 @@ def test_a_folder_that_replaces_another_changes_no_earlier_checkpoint(tmp_path, 
         watcher.checkpoint(stage.session.prompt("and now?"))
         stage.session.say()
         assert stage.run("show", f"{message}:dist/f").out == "old, second edition\n"
-        stage.json("rewind", message, "--yes")
-        assert stage.tree() == before
+        told = stage.json("rewind", message, "--yes")
+        assert stage.tree() == before, told["kept"]
 
 
 def test_a_folder_that_replaces_another_while_nobody_watches_was_not_there_before(tmp_path):
