@@ -88,10 +88,6 @@ class Ledger:
             found.update(self._known(f"WHERE p.name IN ({', '.join('?' * len(asked))})", *asked))
         return found
 
-    def known_all(self) -> dict[bytes, Known]:
-        """Give the present of every path; for a full scan."""
-        return dict(self._known("WHERE 1"))
-
     def known_below(self, folder: bytes) -> dict[bytes, Known]:
         """Give the present of every path below a directory that is not known to be absent."""
         if not folder:

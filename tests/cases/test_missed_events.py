@@ -1,32 +1,18 @@
 """Cases C34 to C37: what the kernel does not tell of, tells too late, or tells while it still goes on."""
 
-import contextlib
 import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.builders.acting import pause, turn
+from tests.builders.limits import limited
 from tests.builders.probe import settle
 from tests.builders.stage import Stage
 from tests.builders.truth import Truth, say
-
-LIMITS = Path("/proc/sys/fs/inotify")
-
-
-@contextlib.contextmanager
-def limited(name: str, number: int) -> Iterator[None]:
-    """Lower a limit of the machine for a moment."""
-    before = (LIMITS / name).read_text()
-    (LIMITS / name).write_text(str(number))
-    try:
-        yield
-    finally:
-        (LIMITS / name).write_text(before)
 
 
 @pytest.mark.root

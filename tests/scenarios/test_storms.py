@@ -1,32 +1,19 @@
 """More happens than can be looked at one by one: what is told of a message is right all the same, or flagged."""
 
-import contextlib
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from sidecar.policy.load import watch_policy
+from tests.builders.limits import limited
 from tests.builders.probe import opened, settle
 from tests.builders.stage import PATIENCE_S, Json, Stage, Watcher
 from tests.builders.truth import Truth, say
-
-LIMITS = Path("/proc/sys/fs/inotify")
-
-
-@contextlib.contextmanager
-def limited(name: str, number: int) -> Iterator[None]:
-    """Lower a limit of the machine; a watcher that starts meanwhile keeps a queue's limit."""
-    before = (LIMITS / name).read_text()
-    (LIMITS / name).write_text(str(number))
-    try:
-        yield
-    finally:
-        (LIMITS / name).write_text(before)
 
 
 def warnings(watcher: Watcher, code: str) -> list[str]:
