@@ -14,7 +14,7 @@ from sidecar.capture.apply import CaptureOutcome, Capturer
 from sidecar.capture.budget import Budget
 from sidecar.capture.look import Finding, Suspect
 from sidecar.capture.named import NamedCapturer
-from sidecar.capture.place import Evidence, Mark, is_doubtful
+from sidecar.capture.place import Evidence, Mark, Order, is_doubtful, order
 from sidecar.clock import MS, SECOND, Clock
 from sidecar.policy.tables import CheckpointPolicy
 from sidecar.store.doubt import begun_between, forget_instant
@@ -61,6 +61,7 @@ class Station:
         self.marks: dict[tuple[str, str], Mark] = {}
         self._pending: dict[bytes, Pending] = {}
         self._unstable: dict[bytes, Pending] = {}
+        self._passed: list[Finding] = []
         self.hot: HotPaths | None = None  # who captures continuously gives this
 
     # Suspects -------------------------------------------------------------------------------------------------------
@@ -223,6 +224,7 @@ class Station:
             again.extend(outcome.again)
             unstable.extend(outcome.unstable)
             total += outcome.bytes
+            self._remember_passed(outcome.passed)
         self.workspace.blobs.bury()
         self._pending.update({suspect.path: _pending_again(suspect) for suspect in again})
         self._unstable.update({suspect.path: _pending_again(suspect) for suspect in unstable})
@@ -245,6 +247,29 @@ class Station:
         self.marks = {key: old for key, old in self.marks.items() if old.at >= horizon}
         self.marks[session, uuid] = mark
         self._doubt(mark)
+        self._doubt_absence(mark)
+
+    def _remember_passed(self, findings: Iterable[Finding]) -> None:
+        """Remember what came and went unread, as long as a message of that time may turn up."""
+        horizon = self.clock.now() - self.policy.time.record_grace_ms * MS
+        self._passed = [old for old in self._passed if old.seen_at >= horizon]
+        self._passed.extend(finding for finding in findings if finding.path)
+
+    def _doubt_absence(self, mark: Mark) -> None:
+        """Say that what was perhaps there at a message, and went before anybody read it, is unknown there."""
+        slack = self.capturer.slack
+        for finding in self._passed:
+            path, evidence = finding.path, finding.suspect.evidence
+            if not evidence.proved_until <= mark.at <= finding.changed_at + slack.before:
+                continue
+            told = order(evidence, mark, slack)
+            if told is Order.AFTER or (told is Order.BEFORE and evidence.gone):
+                continue
+            if self.workspace.ledger.row_at(path, mark.at) is not None:
+                with self.workspace.database.transaction():
+                    forget_instant(self.workspace.database, self.workspace.ledger.path_id(path), mark.at)
+            else:
+                self._pending[path] = _joined(_pending_again(finding.suspect), self._pending.get(path))
 
     def _doubt(self, mark: Mark) -> None:
         """Take back what was said of a message's instant before the message was known, where it may be wrong."""
@@ -303,6 +328,13 @@ def _pending_again(suspect: Suspect) -> Pending:
         suspect.listing,
         since=suspect.since,
     )
+
+
+def _joined(passed: Pending, waiting: Pending | None) -> Pending:
+    if waiting is None:
+        return passed
+    proved = min(passed.proved_until, waiting.proved_until)
+    return replace(waiting, proved_until=proved, first=passed.first, count=2)
 
 
 def _heed(findings: Iterable[Finding], waiting: Mapping[bytes, Pending]) -> Iterator[Finding]:

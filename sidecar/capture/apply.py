@@ -24,6 +24,7 @@ class CaptureOutcome:
     again: tuple[Suspect, ...]  # not written: busy, or replaced under us
     unstable: tuple[Suspect, ...]  # somebody is writing to them
     bytes: int
+    passed: tuple[Finding, ...] = ()  # came and went unread: a message that turns up late may have seen them
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,7 @@ class Capturer(Looker):
         changed: list[bytes] = []
         again: list[Suspect] = []
         unstable: list[Suspect] = []
+        passed: list[Finding] = []
         present: dict[bytes, Known | None] = dict(self.ledger.known_among([f.path for f in findings if f.path]))
         twice = {path for path, count in Counter(f.path for f in findings).items() if count > 1}
         above: dict[bytes, _Above] = {}  # of directories, until something else than a file is written
@@ -70,10 +72,11 @@ class Capturer(Looker):
                 present[path] = self.ledger.known(path)
             if finding.state is not None and finding.state.reason is Reason.UNSTABLE:
                 unstable.append(finding.suspect)
+            if finding.state == ABSENT and (fresh is None or fresh.state == ABSENT):
+                passed.append(finding)
         self.workspace.blobs.drop_unused()
-        return CaptureOutcome(
-            tuple(changed), tuple(again), tuple(unstable), sum(len(f.content or b"") for f in findings)
-        )
+        size = sum(len(f.content or b"") for f in findings)
+        return CaptureOutcome(tuple(changed), tuple(again), tuple(unstable), size, tuple(passed))
 
     def _above(self, folder: bytes) -> _Above:
         parent = self.ledger.known(folder)
