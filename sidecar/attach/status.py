@@ -47,7 +47,7 @@ def standing_of(workspace: Workspace, settings: Settings) -> Standing:
             "AND (v.kind = 'link' OR (v.kind = 'file' AND s.links > 1))"
         )[0]
     )
-    stored = int(workspace.database.one("SELECT bytes FROM tally")[0])
+    _, stored = workspace.blobs.tally()
     rescans = workspace.meta("rescans")
     wide = remembered_mode(workspace)
     sessions = []

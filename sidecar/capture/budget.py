@@ -28,7 +28,7 @@ class Budget:
 
     def admit(self, findings: Iterable[Finding]) -> list[Finding]:
         """Give findings as they may be written down; followed by `spend`, inside one transaction."""
-        self._before = self._tally()
+        self._before = self.workspace.blobs.tally()
         store = self.limits.store_bytes - self._before[1]
         checkpoint = sys.maxsize if self.free else self.limits.checkpoint_bytes - self._bytes
         files = sys.maxsize if self.free else self.limits.checkpoint_files - self._blobs
@@ -48,7 +48,7 @@ class Budget:
 
     def spend(self) -> None:
         """Count what the store grew by since `admit`."""
-        blobs, stored = self._tally()
+        blobs, stored = self.workspace.blobs.tally()
         self._blobs += blobs - self._before[0]
         self._bytes += stored - self._before[1]
 
@@ -72,10 +72,6 @@ class Budget:
                 "since the last message (limits.checkpoint_bytes, limits.checkpoint_files): the rest is recorded as "
                 "too-large, and is kept after the next message, as far as there is room for it then."
             )
-
-    def _tally(self) -> tuple[int, int]:
-        blobs, stored = self.workspace.database.one("SELECT blobs, bytes FROM tally")
-        return int(blobs), int(stored)
 
 
 def count_refused(workspace: Workspace, limits: CheckpointLimits) -> int:

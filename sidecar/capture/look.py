@@ -11,14 +11,14 @@ from sidecar.capture.ignore import IgnoreRules, Verdict
 from sidecar.capture.place import Evidence, Slack
 from sidecar.capture.plan import LINKED, Limits, Look, judge
 from sidecar.clock import MS, Clock
-from sidecar.fs.beneath import Blocked, stat_of
+from sidecar.fs.beneath import Blocked, stat_of, trace_of
 from sidecar.fs.places import Places
 from sidecar.fs.read import Gone, Linked, Unread, Whole, read_whole
 from sidecar.fs.scan import Listing, list_directory, scan
 from sidecar.model import ABSENT, Kind, Reason, Stat, State, unknown
 from sidecar.policy.tables import CheckpointPolicy
 from sidecar.store.ledger import Known
-from sidecar.store.present import folder_trace_of, present_paths, trace_of
+from sidecar.store.present import folder_trace_of, present_paths
 from sidecar.store.workspace import Workspace
 
 

@@ -70,14 +70,9 @@ def enforce_caps(workspace: Workspace, session: str, *, cap: int, before_rewinds
 def evict(workspace: Workspace, session: str, uuid: str) -> Evicted:
     """Forget one checkpoint and all that only it kept."""
     checkpoint = workspace.instants.get(session, uuid)
-    blobs, stored = _contents(workspace)
+    blobs, stored = workspace.blobs.tally()
     workspace.instants.evict(session, uuid)
     if checkpoint is not None and checkpoint.timeline:
         workspace.ledger.release_instant(checkpoint.at, workspace.instants.settled_until())
-    blobs_after, stored_after = _contents(workspace)
+    blobs_after, stored_after = workspace.blobs.tally()
     return Evicted(session, uuid, blobs - blobs_after, stored - stored_after)
-
-
-def _contents(workspace: Workspace) -> tuple[int, int]:
-    blobs, stored = workspace.database.one("SELECT blobs, bytes FROM tally")
-    return int(blobs), int(stored)

@@ -20,6 +20,7 @@ from sidecar.model import Kind, Stat
 
 Why = Literal["link", "not-a-directory", "mount", "escape"]
 Entries = list[tuple[bytes, Stat]]
+Trace = tuple[int, int, int, int, int, int, int]
 
 # A handle that names a directory without the right to list it is enough to walk; only Linux has one.
 _HAS_O_PATH = hasattr(os, "O_PATH")
@@ -61,6 +62,19 @@ def stat_of(result: os.stat_result) -> Stat:
         links=result.st_nlink,
         uid=result.st_uid,
         gid=result.st_gid,
+    )
+
+
+def trace_of(found: os.stat_result) -> Trace:
+    """Give all of what lstat says that a change of a file's bytes, mode or identity must touch."""
+    return (
+        found.st_mode,
+        found.st_dev,
+        found.st_ino,
+        found.st_nlink,
+        found.st_size,
+        found.st_mtime_ns,
+        found.st_ctime_ns,
     )
 
 

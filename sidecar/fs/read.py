@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass
 
 from sidecar.clock import MS, SECOND
-from sidecar.fs.beneath import Blocked, Root, open_name, stat_of
+from sidecar.fs.beneath import Blocked, Root, open_name, stat_of, trace_of
 from sidecar.model import Reason, Stat
 
 # The kernel stamps with its tick: a second write inside one leaves the stamp as it was. Ticks lag up to 6 ms
@@ -229,16 +229,10 @@ def _wait_for_tick(fd: int) -> os.stat_result:
 
 
 def _still(root: Root, path: bytes, fd: int, before: os.stat_result, content: bytes) -> bool:
-    if len(content) != before.st_size or _state_of(os.fstat(fd)) != _state_of(before):
+    if len(content) != before.st_size or trace_of(os.fstat(fd)) != trace_of(before):
         return False
     now = root.lstat(path)
-    return now is not None and _state_of(now) == _state_of(before)
-
-
-def _state_of(found: os.stat_result) -> tuple[int, ...]:
-    """Give all that a change of bytes, mode or identity must touch."""
-    identity = found.st_dev, found.st_ino, found.st_nlink, found.st_mode
-    return *identity, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return now is not None and trace_of(now) == trace_of(before)
 
 
 def _blocked(blocked: Blocked) -> Reading:

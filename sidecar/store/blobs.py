@@ -137,6 +137,11 @@ class Blobs:
             return False
         return True
 
+    def tally(self) -> tuple[int, int]:
+        """Give the number of contents and their bytes as they are stored."""
+        blobs, stored = self.database.one("SELECT blobs, bytes FROM tally")
+        return int(blobs), int(stored)
+
     def find(self, content: bytes) -> int | None:
         """Give the number of a content that is stored whole."""
         for number in self._alike(key_of(content), content):

@@ -4,31 +4,17 @@ A scan of an unchanged tree asks the same of every path: is it what it was? Only
 be told from lstat alone, is the whole row read.
 """
 
-import os
 import stat as bits
 
+from sidecar.fs.beneath import Trace
 from sidecar.model import Kind, Stat
 from sidecar.store.database import Database
 
-Trace = tuple[int, int, int, int, int, int, int]
 _FORMATS = {Kind.FILE.value: bits.S_IFREG, Kind.DIRECTORY.value: bits.S_IFDIR}
 
 
-def trace_of(found: os.stat_result) -> Trace:
-    """Give all of what lstat says that a change of a file's bytes, mode or identity must touch."""
-    return (
-        found.st_mode,
-        found.st_dev,
-        found.st_ino,
-        found.st_nlink,
-        found.st_size,
-        found.st_mtime_ns,
-        found.st_ctime_ns,
-    )
-
-
 def folder_trace_of(stat: Stat) -> Trace:
-    """Give the same of a directory, whose number of links only tells of the directories in it."""
+    """Give what `trace_of` gives of a file; a directory's number of links only tells of the directories in it."""
     return (bits.S_IFDIR | stat.mode, stat.device, stat.inode, 0, stat.size_bytes, stat.mtime_ns, stat.ctime_ns)
 
 
